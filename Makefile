@@ -1,0 +1,54 @@
+# `make demo` and `make test` are the two commands of the README; both work on a machine that has
+# nothing but Python and make. Every target builds .venv first where it is missing or out of date.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Where the type checker looks: the same namespace that the wheel installs.
+TYPES := .types
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow real lint format type build clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY) ## train a pair of small writers in front of you: two turns, three minutes
+	$(BIN)/python examples/story_len_ratio.py --demo --output-dir out/demo
+
+test: $(READY) ## run the fast tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: $(READY) ## run the slow tests: real pretrained weights, minutes
+	$(BIN)/python -m pytest -m slow
+
+real: $(READY) ## train two SmolLM2-135M-Instruct writers for a few steps
+	$(BIN)/python examples/story_len_ratio.py --real --output-dir out/real
+
+lint: $(READY) ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: $(READY) ## check types
+	@mkdir -p $(TYPES)/motet
+	@for folder in envs agents algos; do ln -sfn ../../$$folder $(TYPES)/motet/$$folder; done
+	MYPYPATH=$(TYPES) $(BIN)/mypy --namespace-packages --explicit-package-bases \
+		-p motet.envs -p motet.agents -p motet.algos
+	MYPYPATH=$(TYPES) $(BIN)/mypy --namespace-packages --explicit-package-bases examples
+
+build: $(READY) ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) $(TYPES) build dist out *.egg-info
