@@ -1,0 +1,576 @@
+"""One text task as a PettingZoo parallel environment.
+
+A task is a dataset, prompt formatters, a reward function and, where it has several turns, a
+transition that writes the next prompts. One `step` is one turn: every agent answers its prompt at
+the same time.
+
+    env = TextEnv(dataset=[{"prompt": "Rain"}], reward_func=lambda first, second: [1.0])
+    observations, infos = env.reset(seed=0)
+    while env.agents:
+        actions = {name: "some text" for name in env.agents}
+        observations, rewards, terminations, truncations, infos = env.step(actions)
+
+The last turn ends with `terminations`, not `truncations`: the turn limit is part of the task, and a
+learner that bootstraps from truncated episodes would otherwise see value beyond it.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.utils import seeding
+from pettingzoo import ParallelEnv
+
+from motet.envs.named_call import NamedCall, by_name
+from motet.envs.registry import EnvSpec
+from motet.envs.rewards import JointReward, RewardProcessor
+from motet.envs.text_space import TextSpace
+from motet.envs.text_state import RowOrder, StepResult, TextState
+
+Row = Mapping[str, Any]
+Formatter = Callable[[Any], str]
+
+TRANSITION_NAMES = (
+    "prompt",
+    "agent_completions",
+    "num_agents",
+    "prompt_history_per_agent",
+    "response_history_per_agent",
+    "row",
+    "turn",
+    "reward",
+)
+
+
+class Dataset(Protocol):
+    """What a task reads its rows from: a list of mappings, a `datasets.Dataset`, or the like."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def __getitem__(self, index: int, /) -> Row:
+        """Return one row."""
+
+
+class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo is untyped here
+    """A text task that several agents act in at the same time.
+
+    Args:
+        dataset: rows, each a mapping with at least the column `prompt`.
+        reward_func: scores joint actions; `motet.envs.rewards.JointReward` has the contract.
+        transition: `transition(prompt, agent_completions, num_agents, ...)` returns the N prompts
+            of the next turn, used verbatim. It takes by name any of `TRANSITION_NAMES`: `prompt`
+            is the row's, the two histories are one list per agent and include this turn, `row`
+            the dataset row, `turn` the turn just played (1 for the first) and `reward` the
+            team's mean reward of it.
+        formatters: `f(row) -> str`, one for all agents or one per agent, for the first prompts.
+            Default: the row's `prompt`.
+        num_agents: N.
+        agent_names: (N,) names; default `agent_0`, `agent_1`, ...
+        num_turns: turns of an episode.
+        early_termination_threshold: a group of sibling joint actions (see `step_batch`) ends when
+            its mean reward is strictly above this; None switches it off.
+        early_termination: "group" judges the mean of the group and ends all of it. "branch"
+            judges each joint action by its own reward and credits one that stops early with its
+            reward once more for every turn that it did not need, so that success is never worth
+            less than missing on purpose.
+        reward_processor: applied to each reward; thresholds see the processed value.
+        shuffle: visit the rows in a new random order on each pass instead of in their own.
+        render_mode: "ansi" makes `render` return the transcript, "human" prints it.
+
+    Raises:
+        TypeError: where a function's parameters cannot be filled.
+        ValueError: where the arguments contradict each other or the dataset is unusable.
+    """
+
+    metadata = {  # noqa: RUF012  # PettingZoo's name and type
+        "name": "text_env",
+        "render_modes": ["ansi", "human"],
+        "is_parallelizable": True,
+    }
+    spec: EnvSpec | None = None
+
+    def __init__(  # noqa: PLR0913  # the parts of a task; a dataclass would only rename them
+        self,
+        dataset: Dataset,
+        reward_func: Callable[..., Any],
+        *,
+        transition: Callable[..., Sequence[str]] | None = None,
+        formatters: Formatter | Sequence[Formatter] | None = None,
+        num_agents: int = 2,
+        agent_names: Sequence[str] | None = None,
+        num_turns: int = 1,
+        early_termination_threshold: float | None = None,
+        early_termination: Literal["group", "branch"] = "group",
+        reward_processor: RewardProcessor | None = None,
+        shuffle: bool = False,
+        render_mode: Literal["ansi", "human"] | None = None,
+    ) -> None:
+        self.possible_agents = _agent_names(num_agents, agent_names)
+        self.agents: list[str] = []
+        self.dataset = dataset
+        self.num_turns = num_turns
+        self.early_termination_threshold = early_termination_threshold
+        self.early_termination = early_termination
+        self.render_mode = render_mode
+        self._check_turns(transition)
+        self._formatters = _formatters(formatters, len(self.possible_agents))
+        self._reward = JointReward(
+            reward_func, reward_processor, self.possible_agents, _columns(dataset)
+        )
+        self._transition = (
+            NamedCall(transition, role="transition", available=TRANSITION_NAMES)
+            if transition is not None
+            else None
+        )
+        self._observation_spaces = {name: TextSpace() for name in self.possible_agents}
+        self._action_spaces = {name: TextSpace() for name in self.possible_agents}
+        self._shuffle = shuffle
+        self._order = RowOrder()
+        self._rng: np.random.Generator | None = None
+        self._permutation: tuple[int | None, np.ndarray[Any, Any] | None] = (None, None)
+        self._state: TextState | None = None
+
+    # --- PettingZoo's interface ---------------------------------------------------------------
+
+    def observation_space(self, agent: str) -> TextSpace:
+        """Return the space of prompts: any text."""
+        self._check_name(agent)
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> TextSpace:
+        """Return the space of completions: any text."""
+        self._check_name(agent)
+        return self._action_spaces[agent]
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The env's own random generator; seeded by `reset(seed=...)`."""
+        if self._rng is None:
+            self._rng = seeding.np_random()[0]
+            if self._order.rng is not None:
+                self._rng.bit_generator.state = self._order.rng
+        return self._rng
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+        """Start an episode on the next row.
+
+        Args:
+            seed: restarts the order of rows; the same seed gives the same episodes.
+            options: `{"row": i}` picks dataset row i and leaves the order alone.
+
+        Returns:
+            Prompt by agent, and info by agent with `row`, `turn` (0) and `acts`.
+
+        Raises:
+            IndexError: where `options["row"]` is no row of the dataset.
+        """
+        if seed is not None:
+            self._rng = seeding.np_random(seed)[0]
+            self._order = RowOrder()
+        row = (options or {}).get("row")
+        if row is None:
+            row = self._next_row()
+        elif not 0 <= row < len(self.dataset):
+            raise IndexError(
+                f"Expected options['row'] from 0 to {len(self.dataset) - 1}, got {row!r}."
+            )
+        self._state = self.initial_state(int(row))
+        self.agents = self.possible_agents[:]
+        observations = dict(zip(self.agents, self._state.observations[0], strict=True))
+        return observations, self.infos(self._state)
+
+    def step(
+        self, actions: Mapping[str, str]
+    ) -> tuple[
+        dict[str, str],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Play one turn.
+
+        Args:
+            actions: one text for every agent in `agents`.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos, each by agent.
+
+        Raises:
+            ValueError: where an agent's action is missing or an unknown agent acts, or where a
+                reward is not finite.
+            TypeError: where an action is not a string.
+            gymnasium.error.ResetNeeded: before the first `reset` and after the end.
+        """
+        if self._state is None or self._state.ended:
+            raise gymnasium.error.ResetNeeded(
+                "Expected a running episode, got step() "
+                f"{'before reset()' if self._state is None else 'after its end'}; call reset()."
+            )
+        result = self.step_batch([self._state], [actions])[0]
+        self._state = result.state
+        if result.state.ended:
+            self.agents = []
+        if self.render_mode == "human":
+            self.render()
+        return (
+            result.observations,
+            result.rewards,
+            result.terminations,
+            result.truncations,
+            result.infos,
+        )
+
+    def state(self) -> np.ndarray[Any, Any]:
+        """Return the global view: (N,) texts, each agent's whole transcript so far."""
+        return np.array(self._transcripts(self._current()), dtype=object)
+
+    def render(self) -> str | None:
+        """Return the transcript of the episode, or print it when `render_mode` is "human"."""
+        if self.render_mode is None:
+            gymnasium.logger.warn('render() needs render_mode="ansi" or "human"; got None.')
+            return None
+        text = "\n\n".join(
+            f"=== {name} ===\n{transcript}"
+            for name, transcript in zip(
+                self.possible_agents, self._transcripts(self._current()), strict=True
+            )
+        )
+        if self.render_mode == "ansi":
+            return text
+        print(text)  # the meaning of render_mode="human"
+        return None
+
+    def close(self) -> None:
+        """Do nothing: a text env holds no resources."""
+
+    def __str__(self) -> str:
+        return self.spec.id if self.spec is not None else str(self.metadata["name"])
+
+    # --- snapshots ----------------------------------------------------------------------------
+
+    def get_state(self) -> TextState:
+        """Return a snapshot of the running episode and of the order of rows.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`.
+        """
+        state = self._current()
+        order = self._order
+        if self._rng is not None:
+            order = RowOrder(order.position, order.pass_seed, self._rng.bit_generator.state)
+        return TextState(
+            state.row, state.observations, state.actions, state.rewards, state.ended, order
+        )
+
+    def set_state(self, state: TextState, *, seed: int | None = None) -> None:
+        """Go to a snapshot of this env or of a clone of it.
+
+        Args:
+            state: what `get_state` returned.
+            seed: gives the env a random stream of its own from here on; by default the snapshot's
+                stream goes on, so that a replay is identical.
+        """
+        self._state = state
+        self.agents = [] if state.ended else self.possible_agents[:]
+        self._order = state.order
+        self._rng = None if seed is None else seeding.np_random(seed)[0]
+
+    def clone(self, *, seed: int | None = None) -> Self:
+        """Return an independent env at the same point, sharing dataset and functions.
+
+        Args:
+            seed: as in `set_state`.
+        """
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.agents = self.agents[:]
+        twin._observation_spaces = copy.deepcopy(self._observation_spaces)
+        twin._action_spaces = copy.deepcopy(self._action_spaces)
+        twin._rng = None if seed is None else seeding.np_random(seed)[0]
+        if self._rng is not None:
+            order = self._order
+            twin._order = RowOrder(order.position, order.pass_seed, self._rng.bit_generator.state)
+        return twin
+
+    # --- batched stepping ---------------------------------------------------------------------
+
+    def initial_state(self, row: int) -> TextState:
+        """Return the state at the start of an episode on a dataset row, without entering it."""
+        item = self._row(row)
+        prompts = tuple(formatter(item) for formatter in self._formatters)
+        for name, prompt in zip(self.possible_agents, prompts, strict=True):
+            if not isinstance(prompt, str):
+                raise TypeError(
+                    f"Expected a string as the prompt of {name} for row {row}, got {prompt!r} "
+                    f"of type {type(prompt).__name__}."
+                )
+        return TextState(row, (prompts,))
+
+    def infos(self, state: TextState) -> dict[str, dict[str, Any]]:
+        """Return what `reset` tells each agent beside its prompt, in fresh dicts."""
+        return {
+            name: {"row": state.row, "turn": state.turn, "acts": True}
+            for name in self.possible_agents
+        }
+
+    def step_batch(
+        self,
+        states: Sequence[TextState],
+        joint_actions: Sequence[Mapping[str, str]],
+        groups: Sequence[int] | None = None,
+    ) -> list[StepResult]:
+        """Play one turn from many states at once, with one call of the reward function.
+
+        The env's own episode is left alone. `step` is this function with one state.
+
+        Args:
+            states: (J,) states that have not ended.
+            joint_actions: (J,) action by agent.
+            groups: (J,) which group each joint action belongs to: the siblings sampled from one
+                state, judged together by early termination. Default: each is its own group.
+
+        Returns:
+            (J,) results.
+
+        Raises:
+            ValueError: as `step`; also where the lengths differ or a state has ended.
+        """
+        if len(states) != len(joint_actions) or len(states) != len(groups or states):
+            raise ValueError(
+                f"Expected as many joint actions and groups as states, got {len(states)} states, "
+                f"{len(joint_actions)} joint actions and {len(groups or states)} groups."
+            )
+        if any(state.ended for state in states):
+            raise ValueError(
+                "Expected states that have not ended; drop those whose `ended` is set."
+            )
+        texts = [self._texts(actions) for actions in joint_actions]
+        if not texts:
+            return []
+        rewards = self._reward(states, texts, [self._row(state.row) for state in states])
+        stops = self._early_stops(rewards, groups or range(len(states)))
+        return [
+            self._advance(state, said, reward, stop)
+            for state, said, reward, stop in zip(states, texts, rewards, stops, strict=True)
+        ]
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _advance(
+        self, state: TextState, texts: tuple[str, ...], reward: tuple[float, ...], stop: bool
+    ) -> StepResult:
+        turn = state.turn + 1
+        ended = stop or turn == self.num_turns
+        turns_credited = 1
+        if stop and self.early_termination == "branch":
+            turns_credited += self.num_turns - turn
+        credited = tuple(value * turns_credited for value in reward)
+        after = TextState(
+            state.row,
+            state.observations,
+            (*state.actions, texts),
+            (*state.rewards, credited),
+            ended,
+            state.order,
+        )
+        seen = ("",) * len(texts) if ended else self._next_prompts(after, reward)
+        if not ended:
+            after = TextState(
+                state.row, (*state.observations, seen), after.actions, after.rewards,
+                False, state.order,
+            )  # fmt: skip
+        names = self.possible_agents
+        return StepResult(
+            state=after,
+            observations=dict(zip(names, seen, strict=True)),
+            rewards=dict(zip(names, credited, strict=True)),
+            terminations=dict.fromkeys(names, ended),
+            truncations=dict.fromkeys(names, False),
+            infos={
+                name: {**info, "turn_reward": value}
+                for (name, info), value in zip(self.infos(after).items(), reward, strict=True)
+            },
+        )
+
+    def _next_prompts(self, state: TextState, reward: tuple[float, ...]) -> tuple[str, ...]:
+        assert self._transition is not None  # num_turns > 1 was checked when the env was built
+        row = self._row(state.row)
+        prompts = self._transition(
+            **by_name(
+                self._transition.names,
+                {
+                    "prompt": lambda: row["prompt"],
+                    "agent_completions": lambda: list(state.actions[-1]),
+                    "num_agents": lambda: len(self.possible_agents),
+                    "prompt_history_per_agent": lambda: _per_agent(state.observations),
+                    "response_history_per_agent": lambda: _per_agent(state.actions),
+                    "row": lambda: row,
+                    "turn": lambda: state.turn,
+                    "reward": lambda: sum(reward) / len(reward),
+                },
+            )
+        )
+        expected = len(self.possible_agents)
+        if isinstance(prompts, str) or len(prompts) != expected:
+            raise ValueError(
+                f"Expected {expected} prompts from transition, one per agent, got {prompts!r} "
+                f"for row {state.row} after turn {state.turn}."
+            )
+        if any(not isinstance(prompt, str) for prompt in prompts):
+            raise TypeError(
+                f"Expected strings from transition, got {list(prompts)!r} for row {state.row} "
+                f"after turn {state.turn}."
+            )
+        return tuple(prompts)
+
+    def _early_stops(
+        self, rewards: Sequence[tuple[float, ...]], groups: Sequence[int]
+    ) -> list[bool]:
+        threshold = self.early_termination_threshold
+        if threshold is None:
+            return [False] * len(rewards)
+        team = [sum(values) / len(values) for values in rewards]
+        if self.early_termination == "branch":
+            return [reward > threshold for reward in team]
+        members: dict[int, list[float]] = {}
+        for group, reward in zip(groups, team, strict=True):
+            members.setdefault(group, []).append(reward)
+        stops = {group: sum(own) / len(own) > threshold for group, own in members.items()}
+        return [stops[group] for group in groups]
+
+    def _texts(self, actions: Mapping[str, str]) -> tuple[str, ...]:
+        names = self.possible_agents
+        if len(actions) != len(names) or any(name not in actions for name in names):
+            missing = [name for name in names if name not in actions]
+            unknown = [name for name in actions if name not in names]
+            raise ValueError(
+                f"Expected one action for each of {names}, got actions with {missing} missing "
+                f"and {unknown} unknown."
+            )
+        for name in names:
+            if not isinstance(actions[name], str):
+                raise TypeError(
+                    f"Expected a string as the action of {name}, got {actions[name]!r} of type "
+                    f"{type(actions[name]).__name__}."
+                )
+            if actions[name] not in self._action_spaces[name]:
+                raise ValueError(
+                    f"Expected UTF-8-encodable text as the action of {name}, got "
+                    f"{actions[name][:80]!r}; it holds a lone surrogate."
+                )
+        return tuple(actions[name] for name in names)
+
+    def _row(self, index: int) -> Row:
+        row = self.dataset[index]
+        if "prompt" not in row:
+            raise ValueError(
+                f"Expected a column 'prompt' in row {index} of the dataset, got {list(row)}."
+            )
+        return row
+
+    def _next_row(self) -> int:
+        size = len(self.dataset)
+        position = self._order.position % size
+        if not self._shuffle:
+            self._order = RowOrder(position + 1)
+            return position
+        pass_seed = self._order.pass_seed
+        if position == 0 or pass_seed is None:
+            pass_seed = int(self.np_random.integers(2**63))
+        self._order = RowOrder(position + 1, pass_seed)
+        if self._permutation[0] != pass_seed:
+            self._permutation = pass_seed, np.random.default_rng(pass_seed).permutation(size)
+        permutation = self._permutation[1]
+        assert permutation is not None  # set together with its seed
+        return int(permutation[position])
+
+    def _current(self) -> TextState:
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("Expected a started episode; call reset() first.")
+        return self._state
+
+    def _transcripts(self, state: TextState) -> list[str]:
+        histories = state.histories(self.possible_agents)
+        shown = []
+        for i, name in enumerate(self.possible_agents):
+            turns = [f"> {seen}\n{said}" for seen, said in histories[name]]
+            if not state.ended:
+                turns.append(f"> {state.observations[-1][i]}")
+            shown.append("\n".join(turns))
+        return shown
+
+    def _check_turns(self, transition: Callable[..., Sequence[str]] | None) -> None:
+        if self.num_turns < 1:
+            raise ValueError(f"Expected num_turns of at least 1, got {self.num_turns}.")
+        if self.num_turns > 1 and transition is None:
+            raise ValueError(
+                f"Expected a transition for num_turns={self.num_turns}, got None: something must "
+                "write the prompts of the second turn. Pass transition=, or num_turns=1."
+            )
+        if self.early_termination not in ("group", "branch"):
+            raise ValueError(
+                f"Expected early_termination 'group' or 'branch', got {self.early_termination!r}."
+            )
+
+    def _check_name(self, agent: str) -> None:
+        if agent not in self.possible_agents:
+            raise KeyError(f"Expected one of {self.possible_agents}, got {agent!r}.")
+
+
+def _agent_names(num_agents: int, agent_names: Sequence[str] | None) -> list[str]:
+    if num_agents < 1:
+        raise ValueError(f"Expected num_agents of at least 1, got {num_agents}.")
+    names = [f"agent_{i}" for i in range(num_agents)] if agent_names is None else list(agent_names)
+    if len(names) != num_agents or len(set(names)) != num_agents:
+        raise ValueError(f"Expected {num_agents} different agent_names, got {names}.")
+    return names
+
+
+def _formatters(
+    formatters: Formatter | Sequence[Formatter] | None, num_agents: int
+) -> list[Formatter]:
+    if formatters is None:
+        return [_prompt_column] * num_agents
+    if callable(formatters):
+        return [formatters] * num_agents
+    if len(formatters) != num_agents:
+        raise ValueError(
+            f"Expected one formatter, or {num_agents}, one per agent; got {len(formatters)}."
+        )
+    for formatter in formatters:
+        if not callable(formatter):
+            raise TypeError(f"Expected callables as formatters, got {formatter!r}.")
+    return list(formatters)
+
+
+def _prompt_column(row: Row) -> str:
+    prompt: str = row["prompt"]
+    return prompt
+
+
+def _columns(dataset: Dataset) -> tuple[str, ...]:
+    if len(dataset) == 0:
+        raise ValueError("Expected at least one row in the dataset, got an empty one.")
+    rows = range(len(dataset)) if isinstance(dataset, list | tuple) else range(1)
+    for index in rows:
+        row = dataset[index]
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"Expected mappings as dataset rows, such as {{'prompt': 'Rain'}}, got {row!r} "
+                f"as row {index}."
+            )
+        if "prompt" not in row:
+            raise ValueError(
+                f"Expected a column 'prompt' in row {index} of the dataset, got {list(row)}."
+            )
+    return tuple(dataset[0])
+
+
+def _per_agent(turns: Sequence[tuple[str, ...]]) -> list[list[str]]:
+    return [list(texts) for texts in zip(*turns, strict=True)]
