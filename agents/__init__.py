@@ -1,0 +1,20 @@
+"""Who acts: language models, and agents without one."""
+
+from motet.agents.agent import Agent, Completion, FinishReason
+from motet.agents.embedded import pocket, pocket_path
+from motet.agents.generation import GenerationConfig
+from motet.agents.lm_agent import LMAgent
+from motet.agents.scripted import FixedAgent, RandomAgent, ReplayAgent
+
+__all__ = [
+    "Agent",
+    "Completion",
+    "FinishReason",
+    "FixedAgent",
+    "GenerationConfig",
+    "LMAgent",
+    "RandomAgent",
+    "ReplayAgent",
+    "pocket",
+    "pocket_path",
+]

@@ -1,0 +1,104 @@
+"""The distribution that tokens are sampled from, and log-probabilities under exactly it.
+
+Temperature, then top-k, then top-p, in transformers' order, renormalised. Sampling and training
+both come here: a log-probability of the untruncated model would belong to another policy than the
+one that acted, and biases every ratio by the kept mass.
+"""
+
+import torch
+from torch import Tensor
+
+from motet.agents.generation import GenerationConfig
+
+_FIRST_CANDIDATES = 128
+
+
+def kept_tokens(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor | None:
+    """Return which tokens truncated sampling keeps, None where it keeps all.
+
+    Tokens tied with the last kept one are kept too, so that the set is a function of the logits
+    alone. Neither rule sorts the vocabulary: top-p looks at the most likely tokens first and takes
+    more only while their mass falls short.
+
+    Args:
+        logits: (..., V) tempered logits.
+        top_k: keep the k largest.
+        top_p: of those, keep the smallest set with at least this mass.
+
+    Returns:
+        (..., V) bool, or None.
+    """
+    size = logits.shape[-1]
+    kept = None
+    if top_k is not None and top_k < size:
+        kept = logits >= logits.topk(top_k).values[..., -1:]
+        logits = logits.masked_fill(~kept, -torch.inf)
+    if top_p is not None and top_p < 1:
+        probs = logits.softmax(-1)
+        count = min(_FIRST_CANDIDATES, size)
+        while True:
+            largest = probs.topk(count).values
+            mass = largest.cumsum(-1)
+            if count == size or bool((mass[..., -1] >= top_p).all()):
+                break
+            count = min(8 * count, size)
+        needed = (mass - largest < top_p).sum(-1, keepdim=True)
+        kept = probs >= largest.gather(-1, needed - 1)
+    return kept
+
+
+def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
+    """Return log-probabilities of every token under the distribution to sample from.
+
+    Args:
+        logits: (..., V) of the model.
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (..., V) float32, -inf where a token cannot be sampled.
+    """
+    tempered = logits.float() / generation.temperature
+    kept = kept_tokens(tempered, generation.top_k, generation.top_p)
+    if kept is not None:
+        tempered = tempered.masked_fill(~kept, -torch.inf)
+    return tempered.log_softmax(-1)
+
+
+def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig) -> Tensor:
+    """Return the log-probabilities of given tokens under the distribution sampled from.
+
+    After an update, or by rounding, a token that was sampled can fall just outside the kept set;
+    it is then counted in, so that its log-probability stays finite and has a gradient.
+
+    Args:
+        logits: (..., V) of the model.
+        tokens: (...) token ids.
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (...) float32.
+    """
+    tempered = logits.float() / generation.temperature
+    kept = kept_tokens(tempered.detach(), generation.top_k, generation.top_p)
+    chosen = tokens.unsqueeze(-1)
+    if kept is not None:
+        tempered = tempered.masked_fill(~kept.scatter(-1, chosen, value=True), -torch.inf)
+    return tempered.gather(-1, chosen).squeeze(-1) - tempered.logsumexp(-1)
+
+
+def pick(log_probs: Tensor, uniforms: Tensor) -> Tensor:
+    """Draw one token per row by inverting the cumulative distribution.
+
+    A row's draw depends on its own uniform number alone, so that it does not matter which other
+    rows are in the batch or have left it.
+
+    Args:
+        log_probs: (B, V), -inf where a token cannot be sampled.
+        uniforms: (B,) float64 in [0, 1).
+
+    Returns:
+        (B,) token ids.
+    """
+    cumulative = log_probs.double().exp().cumsum(-1)
+    targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)

@@ -1,0 +1,41 @@
+"""How a language model is sampled from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationConfig:
+    """Sampling settings, with transformers' names.
+
+    Attributes:
+        max_new_tokens: most tokens of one completion, the stop token included.
+        temperature: divides the logits.
+        top_k: sample only from the k most likely tokens; None for all.
+        top_p: sample only from the smallest set of tokens with at least this mass; None for all.
+        do_sample: False takes the most likely token every time (its log-probability is then 0:
+            the distribution sampled from is a point).
+        max_rows: most sequences decoded side by side; a longer batch is split.
+    """
+
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    do_sample: bool = True
+    max_rows: int = 512
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or self.max_rows < 1:
+            raise ValueError(
+                "Expected max_new_tokens and max_rows of at least 1, got "
+                f"max_new_tokens={self.max_new_tokens} and max_rows={self.max_rows}."
+            )
+        if not self.temperature > 0:
+            raise ValueError(
+                f"Expected a temperature above 0, got {self.temperature}; for the most likely "
+                "token every time set do_sample=False."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"Expected top_k of at least 1 or None, got {self.top_k}.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"Expected 0 < top_p <= 1 or None, got {self.top_p}.")

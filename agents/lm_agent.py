@@ -1,0 +1,239 @@
+"""A transformers causal language model as an agent."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from motet.agents.agent import Completion
+from motet.agents.generation import GenerationConfig
+from motet.agents.sampler import sample
+
+
+@dataclass(slots=True)
+class PolicyVersion:
+    """How many updates a policy has seen; shared by all agents that share its weights."""
+
+    value: int = 0
+
+
+class LMAgent:
+    """Sample a causal language model, and let a learner train it.
+
+    The sampler is the module that is trained: there is no second copy and nothing to
+    synchronise. To share parameters, put the same object under several agents' names.
+
+    Args:
+        model: a transformers causal language model.
+        tokenizer: its tokenizer. It is only read: a missing pad token is no trouble.
+        generation: sampling settings. Those of the model's own `generation_config` are not used,
+            except its stop tokens.
+        chat_template: send each observation as a user message through the tokenizer's chat
+            template. By default it goes in raw.
+        system_prompt: system message before it; needs `chat_template=True`.
+        overflow: what to do with a prompt that does not fit into the context together with
+            `max_new_tokens`: "raise", or "truncate_left" to drop its beginning.
+        frozen: keep learners from training it.
+        seed: seed of the agent's own randomness, used where `act` gets none.
+
+    Attributes:
+        model: the language model.
+        tokenizer: its tokenizer.
+        generation: sampling settings.
+        frozen: whether learners leave it alone.
+    """
+
+    def __init__(  # noqa: PLR0913  # transformers' parts and the options of one agent
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        generation: GenerationConfig | None = None,
+        chat_template: bool = False,
+        system_prompt: str | None = None,
+        overflow: Literal["raise", "truncate_left"] = "raise",
+        frozen: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        if system_prompt is not None and not chat_template:
+            raise ValueError(
+                "Expected chat_template=True together with a system_prompt: a raw prompt has no "
+                "place for it."
+            )
+        if overflow not in ("raise", "truncate_left"):
+            raise ValueError(f"Expected overflow 'raise' or 'truncate_left', got {overflow!r}.")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.generation = generation or GenerationConfig()
+        self.frozen = frozen
+        self.version = PolicyVersion()
+        self._chat_template = chat_template
+        self._system_prompt = system_prompt
+        self._overflow = overflow
+        self._generator = torch.Generator()
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        gguf_file: str | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device | None = None,
+        revision: str = "main",
+        **kwargs: Any,
+    ) -> Self:
+        """Load a model and its tokenizer.
+
+        Args:
+            name_or_path: hub id or folder.
+            gguf_file: name of a GGUF file in it; needs `pip install "motet[gguf]"`. Its weights
+                are converted to ordinary ones, so that the agent can be saved.
+            dtype: of the weights. Small updates vanish in 16 bits, so that float32 is the default.
+            device: where to put the model; default: a GPU if there is one.
+            revision: branch, tag or commit on the hub.
+            **kwargs: passed on to the constructor.
+        """
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **source)
+        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, **source)
+        if gguf_file is not None:
+            model = _ordinary(model)
+        return cls(model.to(device), tokenizer, **kwargs)
+
+    @property
+    def policy_version(self) -> int:
+        """How many updates the policy has seen."""
+        return self.version.value
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end a completion: the model's, else the tokenizer's."""
+        config = self.model.generation_config
+        stop = config.eos_token_id if config is not None else None
+        if stop is None:
+            stop = self.tokenizer.eos_token_id
+        if stop is None:
+            return frozenset()
+        return frozenset([stop] if isinstance(stop, int) else stop)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens, prompt and completion together, that the model can attend to."""
+        length: int = self.model.config.get_text_config().max_position_embeddings
+        return length
+
+    def with_generation(self, **changes: Any) -> Self:
+        """Return an agent with the same weights and other sampling settings."""
+        twin = copy.copy(self)
+        twin.generation = replace(self.generation, **changes)
+        return twin
+
+    def encode(self, observation: str) -> tuple[int, ...]:
+        """Return the prompt's token ids, within the context.
+
+        Raises:
+            ValueError: where the prompt and `max_new_tokens` do not fit into the context.
+        """
+        if self._chat_template:
+            messages = [{"role": "user", "content": observation}]
+            if self._system_prompt is not None:
+                messages.insert(0, {"role": "system", "content": self._system_prompt})
+            ids = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=False
+            )
+        else:
+            ids = self.tokenizer(observation, verbose=False)["input_ids"]
+        room = self.context_length - self.generation.max_new_tokens
+        if len(ids) > room:
+            if self._overflow == "raise" or room < 1:
+                raise ValueError(
+                    f"Expected a prompt of at most {room} tokens (context {self.context_length} "
+                    f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
+                    f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
+                    "overflow='truncate_left'."
+                )
+            ids = ids[len(ids) - room :]
+        return tuple(ids) or (self._start_id(),)
+
+    def act(
+        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+    ) -> list[list[Completion]]:
+        """Sample completions; see `Agent.act`. All observations are decoded side by side."""
+        encoded = {text: self.encode(text) for text in dict.fromkeys(observations)}
+        prompts = [encoded[text] for text in observations for _ in range(num_generations)]
+        if not prompts:
+            return [[] for _ in observations]
+        generator = self._generator
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed)
+        training = self.model.training
+        self.model.eval()
+        sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
+        self.model.train(training)
+        completions = [
+            self._completion(prompt, ids, log_probs)
+            for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)
+        ]
+        return [
+            completions[start : start + num_generations]
+            for start in range(0, len(completions), num_generations)
+        ]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write model and tokenizer into a folder that plain transformers loads."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def _completion(
+        self, prompt: tuple[int, ...], ids: list[int], log_probs: list[float]
+    ) -> Completion:
+        stopped = ids[-1] in self.stop_ids
+        return Completion(
+            text=self.tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True),
+            prompt_ids=prompt,
+            completion_ids=tuple(ids),
+            log_probs=tuple(log_probs),
+            finish_reason="stop" if stopped else "length",
+            policy_version=self.policy_version,
+        )
+
+    def _start_id(self) -> int:
+        """Token to start from where a prompt has none: a model cannot read nothing."""
+        for token in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        raise ValueError(
+            "Expected a prompt of at least one token, got an empty one, and the tokenizer has "
+            "neither a bos nor an eos token to start from."
+        )
+
+
+def _ordinary(model: PreTrainedModel) -> PreTrainedModel:
+    """Copy dequantised weights into a model that transformers does not count as quantised.
+
+    transformers marks models loaded from GGUF and refuses to save them, although their weights
+    are ordinary tensors.
+    """
+    config = copy.deepcopy(model.config)
+    config.quantization_config = None
+    plain = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
+    plain.load_state_dict(model.state_dict())
+    plain.tie_weights()
+    plain.generation_config = model.generation_config
+    return plain.eval()

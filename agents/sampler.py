@@ -1,0 +1,163 @@
+"""Decode many sequences side by side.
+
+How this departs from transformers' `generate`:
+
+1. Equal prompts are read once; their key-value rows are then expanded to all their completions.
+2. Finished rows leave the batch, so that a few long completions do not carry all others along.
+3. The log-probability of each token under the distribution it was sampled from is kept.
+4. Each row has its own stream of random numbers: a row's tokens do not depend on its neighbours.
+"""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from motet.agents.distribution import pick, sampling_log_probs
+from motet.agents.generation import GenerationConfig
+
+# Finished rows are dropped when at most this share of the batch still runs: dropping copies the
+# key-value cache, which costs about as much as a decode step.
+_COMPACT_BELOW = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sampled token ids and their log-probabilities, one list per row."""
+
+    ids: list[list[int]]
+    log_probs: list[list[float]]
+
+
+@torch.no_grad()
+def sample(
+    model: PreTrainedModel,
+    prompts: Sequence[tuple[int, ...]],
+    generation: GenerationConfig,
+    stop_ids: frozenset[int],
+    generator: torch.Generator,
+) -> Sequences:
+    """Sample one completion for each prompt; equal prompts share their prefill.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        prompts: (B,) token ids, none of them empty.
+        generation: sampling settings.
+        stop_ids: tokens that end a completion; they are part of it.
+        generator: source of the uniform numbers, on the CPU.
+
+    Returns:
+        (B,) completions in the order of the prompts.
+    """
+    shape = (len(prompts), generation.max_new_tokens)
+    uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
+    ids: list[list[int]] = [[] for _ in prompts]
+    log_probs: list[list[float]] = [[] for _ in prompts]
+    for chunk in _chunks(prompts, generation.max_rows):
+        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, stop_ids)
+        for step in range(generation.max_new_tokens):
+            rows = torch.tensor(chunk)[decoder.rows]
+            tokens, chosen = decoder.draw(uniforms[rows, step])
+            for row, token, log_prob in zip(
+                rows.tolist(), tokens.tolist(), chosen.tolist(), strict=True
+            ):
+                if not ids[row] or ids[row][-1] not in stop_ids:
+                    ids[row].append(token)
+                    log_probs[row].append(log_prob)
+            last = step == generation.max_new_tokens - 1
+            if last or not decoder.advance(tokens):
+                break
+    return Sequences(ids, log_probs)
+
+
+def _chunks(prompts: Sequence[tuple[int, ...]], max_rows: int) -> Iterator[list[int]]:
+    """Split rows into batches, with prompts of like length together."""
+    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
+    for start in range(0, len(order), max_rows):
+        yield order[start : start + max_rows]
+
+
+class _Decoder:
+    """The running batch: logits, key-value cache, and which of the rows are still in it."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        prompts: Sequence[tuple[int, ...]],
+        generation: GenerationConfig,
+        stop_ids: frozenset[int],
+    ) -> None:
+        self._model = model
+        self._generation = generation
+        self._stop = torch.tensor(sorted(stop_ids), dtype=torch.long)
+        self.rows = torch.arange(len(prompts))
+        distinct = sorted(set(prompts), key=prompts.index)
+        index = {prompt: i for i, prompt in enumerate(distinct)}
+        expand = torch.tensor([index[prompt] for prompt in prompts], device=model.device)
+        longest = max(len(prompt) for prompt in distinct)
+        ids = torch.zeros((len(distinct), longest), dtype=torch.long)
+        mask = torch.zeros((len(distinct), longest + generation.max_new_tokens), dtype=torch.long)
+        for i, prompt in enumerate(distinct):
+            ids[i, longest - len(prompt) :] = torch.tensor(prompt)
+            mask[i, longest - len(prompt) :] = 1
+        mask = mask.to(model.device)
+        self._padded = bool((mask == 0).any())
+        self._width = longest
+        positions = (mask[:, :longest].cumsum(-1) - 1).clamp(min=0)
+        self._cache = DynamicCache(config=model.config)
+        # transformers renamed `past_key_values` to `cache`, one model after the other
+        renamed = "cache" in inspect.signature(model.forward).parameters
+        self._cache_argument = "cache" if renamed else "past_key_values"
+        logits = self._forward(ids.to(model.device), mask, positions)
+        self._logits = logits[expand]
+        self._mask = mask[expand]
+        self._positions = positions[expand, -1:]
+        self._done = torch.zeros(len(prompts), dtype=torch.bool)
+        self._cache.batch_select_indices(expand)
+
+    def draw(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the next token of each running row and its log-probability, both (B,)."""
+        if not self._generation.do_sample:
+            tokens = self._logits.argmax(-1)
+            return tokens, torch.zeros(len(tokens))
+        log_probs = sampling_log_probs(self._logits, self._generation)
+        tokens = pick(log_probs, uniforms.to(log_probs.device))
+        return tokens, log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+    def advance(self, tokens: Tensor) -> bool:
+        """Feed the drawn tokens; return False when every row has ended."""
+        self._done |= torch.isin(tokens.cpu(), self._stop)
+        if bool(self._done.all()):
+            return False
+        if int((~self._done).sum()) <= _COMPACT_BELOW * len(self._done):
+            tokens = self._compact(tokens)
+        self._width += 1
+        self._positions = self._positions + 1
+        self._logits = self._forward(tokens.unsqueeze(-1), self._mask, self._positions)
+        return True
+
+    def _compact(self, tokens: Tensor) -> Tensor:
+        keep = (~self._done).nonzero().squeeze(-1)
+        self.rows = self.rows[keep]
+        self._done = self._done[keep]
+        keep = keep.to(tokens.device)
+        self._mask = self._mask[keep]
+        self._positions = self._positions[keep]
+        self._cache.batch_select_indices(keep)
+        return tokens[keep]
+
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        """Return the logits (B, V) at the last position."""
+        output = self._model(
+            input_ids=ids,
+            attention_mask=mask[:, : self._width] if self._padded else None,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=1,
+            **{self._cache_argument: self._cache},
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits
