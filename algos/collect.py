@@ -1,0 +1,281 @@
+"""Sample a team's trees, level by level.
+
+Per turn there is one `act` for each distinct agent over all live nodes of all rows, and one call of
+the env for all their joint actions: wide batches are where the speed of a language model is.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from motet.agents import Agent, Completion
+from motet.algos.rollout import Node, Rollout
+from motet.envs import TextEnv, TextState
+
+JointMode = Literal["aligned", "cross"]
+
+# A tree has G^T leaves (aligned) or G^(N*T) (cross): beyond this many joint actions in one turn it
+# is a mistake rather than a plan.
+MAX_JOINT_ACTIONS = 1_000_000
+
+
+class ParallelTextEnv(Protocol):
+    """Any PettingZoo parallel env over strings that can be cloned."""
+
+    agents: list[str]
+    possible_agents: list[str]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        """Start an episode."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """Play one turn."""
+
+    def clone(self, *, seed: int | None = None) -> Any:
+        """Return an independent env at the same point."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A state that still runs: where it is, and what each agent sees."""
+
+    row: int
+    place: Any
+    observations: dict[str, str]
+    infos: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def acting(self) -> list[str]:
+        """Agents whose action counts this turn; the others' are ignored and sent empty."""
+        return [name for name in self.observations if self.infos[name].get("acts", True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one joint action brought: its rewards, and the state after it unless it ended."""
+
+    rewards: dict[str, float]
+    after: _Live | None
+
+
+def collect_rollouts(  # the six things a rollout depends on
+    env: ParallelTextEnv,
+    agents: Mapping[str, Agent],
+    rows: Sequence[int],
+    *,
+    num_generations: int,
+    joint_mode: JointMode = "aligned",
+    seed: int | None = None,
+) -> Rollout:
+    """Let a team act from each of several rows, with every branch going on to the next turn.
+
+    Each agent gives `num_generations` (G) answers at every node. "aligned" joins the k-th answers
+    of all agents (J = G joint actions per node), "cross" joins each answer with each of the others'
+    (J = G^N). Every joint action that does not end its episode becomes a node of the next level,
+    so that T turns have up to G^T or G^(N*T) leaves per row.
+
+    The env's own episode is left alone: a `TextEnv` is stepped by states, any other env by clones.
+
+    Args:
+        env: a `TextEnv`, or any PettingZoo parallel env over strings with `clone()`.
+        agents: agent by name. One object under several names shares its policy and its batch.
+        rows: dataset rows; for envs without a dataset, seeds of `reset`.
+        num_generations: G.
+        joint_mode: how answers are joined.
+        seed: makes the rollout reproducible.
+
+    Returns:
+        The trees.
+
+    Raises:
+        ValueError: where the agents are not those of the env, the mode is unknown, G is below 1,
+            or one turn would have more than `MAX_JOINT_ACTIONS` joint actions.
+    """
+    _check(env, agents, num_generations, joint_mode)
+    simulator = _TextSimulator(env) if isinstance(env, TextEnv) else _CloneSimulator(env)
+    seeds = np.random.SeedSequence(seed)
+    live = simulator.start(rows)
+    levels: list[tuple[Node, ...]] = []
+    while live:
+        completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
+        joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
+        total = sum(map(len, joint))
+        if total > MAX_JOINT_ACTIONS:
+            raise ValueError(
+                f"Expected at most {MAX_JOINT_ACTIONS} joint actions in a turn, got {total} at "
+                f"turn {len(levels) + 1}; lower num_generations or the number of rows, or use "
+                "joint_mode='aligned'."
+            )
+        outcomes = simulator.step(live, _actions(live, completions, joint))
+        nodes, live = _level(live, completions, joint, outcomes, turn=len(levels) + 1)
+        levels.append(nodes)
+    return Rollout(tuple(env.possible_agents), tuple(levels))
+
+
+def _check(
+    env: ParallelTextEnv, agents: Mapping[str, Agent], num_generations: int, joint_mode: str
+) -> None:
+    if set(agents) != set(env.possible_agents):
+        raise ValueError(
+            f"Expected an agent for each of {list(env.possible_agents)}, got {list(agents)}."
+        )
+    if num_generations < 1:
+        raise ValueError(f"Expected num_generations of at least 1, got {num_generations}.")
+    if joint_mode not in ("aligned", "cross"):
+        raise ValueError(f"Expected joint_mode 'aligned' or 'cross', got {joint_mode!r}.")
+
+
+def _act(
+    agents: Mapping[str, Agent],
+    live: Sequence[_Live],
+    num_generations: int,
+    seeds: np.random.SeedSequence,
+) -> list[dict[str, tuple[Completion, ...]]]:
+    """Ask every distinct agent once for all its observations; return answers by live node."""
+    asked: dict[int, list[tuple[int, str]]] = {}
+    for index, node in enumerate(live):
+        for name in node.acting:
+            asked.setdefault(id(agents[name]), []).append((index, name))
+    answers: list[dict[str, tuple[Completion, ...]]] = [{} for _ in live]
+    for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
+        agent = agents[places[0][1]]
+        groups = agent.act(
+            [live[index].observations[name] for index, name in places],
+            num_generations,
+            seed=int(seed.generate_state(1)[0]),
+        )
+        for (index, name), group in zip(places, groups, strict=True):
+            answers[index][name] = tuple(group)
+    return [
+        {name: group[name] for name in node.acting}
+        for node, group in zip(live, answers, strict=True)
+    ]
+
+
+def _joint_actions(
+    num_agents: int, num_generations: int, joint_mode: JointMode
+) -> tuple[tuple[int, ...], ...]:
+    generations = range(num_generations)
+    if joint_mode == "aligned":
+        return tuple((k,) * num_agents for k in generations)
+    return tuple(itertools.product(generations, repeat=num_agents))
+
+
+def _actions(
+    live: Sequence[_Live],
+    completions: Sequence[Mapping[str, tuple[Completion, ...]]],
+    joint: Sequence[tuple[tuple[int, ...], ...]],
+) -> list[list[dict[str, str]]]:
+    return [
+        [
+            {
+                **dict.fromkeys(node.observations, ""),
+                **{
+                    name: group[k].text
+                    for (name, group), k in zip(answers.items(), picks, strict=True)
+                },
+            }
+            for picks in choices
+        ]
+        for node, answers, choices in zip(live, completions, joint, strict=True)
+    ]
+
+
+def _level(
+    live: Sequence[_Live],
+    completions: Sequence[dict[str, tuple[Completion, ...]]],
+    joint: Sequence[tuple[tuple[int, ...], ...]],
+    outcomes: Sequence[Sequence[_Outcome]],
+    *,
+    turn: int,
+) -> tuple[tuple[Node, ...], list[_Live]]:
+    """Make the nodes of one turn, and the states that go on to the next."""
+    nodes: list[Node] = []
+    following: list[_Live] = []
+    for node, answers, choices, results in zip(live, completions, joint, outcomes, strict=True):
+        children: list[int | None] = []
+        for result in results:
+            children.append(None if result.after is None else len(following))
+            if result.after is not None:
+                following.append(result.after)
+        nodes.append(
+            Node(
+                row=node.row,
+                turn=turn,
+                observations={name: node.observations[name] for name in answers},
+                completions=answers,
+                joint_actions=choices,
+                rewards={
+                    name: tuple(result.rewards[name] for result in results)
+                    for name in node.observations
+                },
+                ended=tuple(result.after is None for result in results),
+                children=tuple(children),
+            )
+        )
+    return tuple(nodes), following
+
+
+class _TextSimulator:
+    """Step a `TextEnv` through its batched interface: one reward call per turn."""
+
+    def __init__(self, env: TextEnv) -> None:
+        self._env = env
+
+    def start(self, rows: Sequence[int]) -> list[_Live]:
+        return [self._live(self._env.initial_state(row)) for row in rows]
+
+    def step(
+        self, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
+    ) -> list[list[_Outcome]]:
+        groups = [index for index, joint in enumerate(actions) for _ in joint]
+        results = self._env.step_batch(
+            [live[index].place for index in groups],
+            [action for joint in actions for action in joint],
+            groups,
+        )
+        outcomes: list[list[_Outcome]] = [[] for _ in live]
+        for index, result in zip(groups, results, strict=True):
+            after = None if result.state.ended else self._live(result.state)
+            outcomes[index].append(_Outcome(result.rewards, after))
+        return outcomes
+
+    def _live(self, state: TextState) -> _Live:
+        names = self._env.possible_agents
+        observations = dict(zip(names, state.observations[-1], strict=True))
+        return _Live(state.row, state, observations, self._env.infos(state))
+
+
+class _CloneSimulator:
+    """Step any other env by cloning it once for every joint action."""
+
+    def __init__(self, env: ParallelTextEnv) -> None:
+        self._env = env
+
+    def start(self, rows: Sequence[int]) -> list[_Live]:
+        started = []
+        for row in rows:
+            env = self._env.clone()
+            observations, infos = env.reset(seed=int(row))
+            started.append(_Live(int(row), env, dict(observations), infos))
+        return started
+
+    def step(
+        self, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
+    ) -> list[list[_Outcome]]:
+        return [
+            [self._branch(node, action) for action in joint]
+            for node, joint in zip(live, actions, strict=True)
+        ]
+
+    def _branch(self, node: _Live, action: dict[str, str]) -> _Outcome:
+        env = node.place.clone()
+        observations, rewards, _, _, infos = env.step(action)
+        after = None
+        if env.agents:
+            seen = {name: observations[name] for name in env.agents}
+            after = _Live(node.row, env, seen, infos)
+        return _Outcome(rewards, after)

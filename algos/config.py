@@ -1,0 +1,120 @@
+"""Settings of the group-relative learners: every field is read, and checked once."""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from motet.algos.batch import LossType
+from motet.algos.collect import JointMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MAGRPOConfig:
+    """Settings of MAGRPO and its relatives.
+
+    Attributes:
+        num_train_epochs: passes over the rows of an env with a dataset.
+        num_rollouts: rollouts from seeded resets, for an env without one.
+        rollout_batch_size: rows per rollout; wider is faster per row.
+        train_batch_size: groups per optimizer step; None takes all of a rollout.
+        num_iterations: optimizer passes over each rollout; more than one needs `clip_range`.
+        agent_learning_rate: AdamW's learning rate.
+        weight_decay: AdamW's weight decay.
+        max_grad_norm: gradients are scaled down to this norm per policy; None never does.
+        num_generations: G, completions per agent and node.
+        num_turns: turns of the env that the trainer builds; with `env=` leave it alone.
+        joint_mode: "aligned" joins the agents' k-th completions, "cross" all with all.
+        discount: weight of the next turn's return.
+        early_termination_threshold: of the env that the trainer builds; see `TextEnv`.
+        advantage_normalization: divide advantages by the group's standard deviation.
+        loss_type: what the tokens of a group are averaged over; see `weighted_samples`.
+        clip_range: clip probability ratios to 1 +- this (PPO); None trains on log-probabilities.
+        max_new_tokens: while training, overrides the agents' own; None leaves it.
+        temperature: as `max_new_tokens`.
+        top_p: as `max_new_tokens`.
+        top_k: as `max_new_tokens`.
+        max_tokens_per_batch: most tokens, padding included, of one forward and backward pass.
+        eval_interval: rollouts between evaluations; 0 evaluates before and after training only.
+        eval_num_samples: held-out rows to evaluate on, the first ones; None takes all.
+        logging_steps: rollouts between two log entries, which average over them.
+        seed: of sampling and of the order of rows.
+        output_dir: folder for `metrics.jsonl` and for what an error leaves; None writes no log.
+        progress_bar: show one.
+    """
+
+    num_train_epochs: int = 1
+    num_rollouts: int = 100
+    rollout_batch_size: int = 1
+    train_batch_size: int | None = None
+    num_iterations: int = 1
+    agent_learning_rate: float = 5e-6
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = 1.0
+    num_generations: int = 4
+    num_turns: int = 1
+    joint_mode: JointMode = "aligned"
+    discount: float = 1.0
+    early_termination_threshold: float | None = -0.2
+    advantage_normalization: bool = True
+    loss_type: LossType = "sequence_sum"
+    clip_range: float | None = None
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens_per_batch: int = 16_384
+    eval_interval: int = 16
+    eval_num_samples: int | None = None
+    logging_steps: int = 1
+    seed: int = 42
+    output_dir: str | None = None
+    progress_bar: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ONE:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"Expected {name} of at least 1, got {value}.")
+        for name in ("agent_learning_rate", "max_grad_norm", "clip_range"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"Expected {name} above 0, got {value}.")
+        if self.weight_decay < 0 or self.eval_interval < 0:
+            raise ValueError(
+                "Expected weight_decay and eval_interval of at least 0, got "
+                f"weight_decay={self.weight_decay} and eval_interval={self.eval_interval}."
+            )
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"Expected discount from 0 to 1, got {self.discount}.")
+        _check_choice("joint_mode", self.joint_mode, get_args(JointMode))
+        _check_choice("loss_type", self.loss_type, get_args(LossType))
+        if self.num_iterations > 1 and self.clip_range is None:
+            raise ValueError(
+                f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "
+                "the first pass the completions come from an older policy. Set clip_range=0.2, or "
+                "num_iterations=1."
+            )
+
+    @property
+    def generation(self) -> dict[str, int | float]:
+        """Sampling settings that override the agents' own."""
+        fields = ("max_new_tokens", "temperature", "top_p", "top_k")
+        return {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
+
+
+_AT_LEAST_ONE = (
+    "num_train_epochs",
+    "num_rollouts",
+    "rollout_batch_size",
+    "train_batch_size",
+    "num_iterations",
+    "num_generations",
+    "num_turns",
+    "max_tokens_per_batch",
+    "eval_num_samples",
+    "logging_steps",
+)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"Expected {name} to be one of {', '.join(choices)}, got {value!r}.")

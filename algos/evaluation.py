@@ -1,0 +1,93 @@
+"""How good a team is, without training it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.agents import Agent
+from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.rollout import Rollout
+from motet.algos.team import with_sampling
+from motet.envs import TextEnv
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Results of `evaluate`.
+
+    Attributes:
+        metrics: `reward_mean` (over all turns played), `return_mean` (sum over an episode's
+            turns, then the mean), `final_reward_mean` (each episode's last turn), and
+            `turn_k/reward_mean` over the episodes that reached turn k. Rewards are the team's:
+            the mean over its agents.
+        rollout: every episode, a chain of nodes with one joint action each.
+    """
+
+    metrics: dict[str, float]
+    rollout: Rollout
+
+
+def evaluate(  # who plays what, where, how often and how
+    env: ParallelTextEnv,
+    agents: Mapping[str, Agent],
+    rows: Sequence[int] | None = None,
+    *,
+    num_samples: int = 1,
+    do_sample: bool = True,
+    seed: int = 0,
+) -> Evaluation:
+    """Play whole episodes and average their rewards.
+
+    Episodes are those of the env: one that it ends early, for having met the goal, has no later
+    turns, in evaluation as in training.
+
+    Args:
+        env: as for `collect_rollouts`.
+        agents: agent by name.
+        rows: dataset rows (default: all), or seeds for an env without a dataset.
+        num_samples: episodes per row.
+        do_sample: False takes the most likely tokens instead of sampling.
+        seed: makes the result reproducible.
+
+    Raises:
+        ValueError: where `rows` is missing for an env without a dataset.
+    """
+    if rows is None:
+        if not isinstance(env, TextEnv):
+            raise ValueError(
+                "Expected rows=, the seeds of the episodes, for an env without a dataset; got None."
+            )
+        rows = range(len(env.dataset))
+    if not do_sample:
+        agents = with_sampling(agents, do_sample=False)
+    repeated = [row for row in rows for _ in range(num_samples)]
+    rollout = collect_rollouts(env, agents, repeated, num_generations=1, seed=seed)
+    return Evaluation(_metrics(rollout), rollout)
+
+
+def team_rewards(rollout: Rollout) -> list[list[list[float]]]:
+    """Return the mean over agents of each joint action's reward, by level and node: (J,)."""
+    return [
+        [np.mean([node.rewards[name] for name in node.rewards], axis=0).tolist() for node in level]
+        for level in rollout.levels
+    ]
+
+
+def _metrics(rollout: Rollout) -> dict[str, float]:
+    rewards = team_rewards(rollout)
+    turns = [[own[0] for own in level] for level in rewards]
+    final = [
+        own[0]
+        for level, level_rewards in zip(rollout.levels, rewards, strict=True)
+        for node, own in zip(level, level_rewards, strict=True)
+        if node.ended[0]
+    ]
+    return {
+        "reward_mean": float(np.mean([reward for level in turns for reward in level])),
+        "return_mean": sum(map(sum, turns)) / len(rollout.levels[0]),
+        "final_reward_mean": float(np.mean(final)),
+        **{
+            f"turn_{k}/reward_mean": float(np.mean(level)) for k, level in enumerate(turns, start=1)
+        },
+    }

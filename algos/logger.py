@@ -1,0 +1,154 @@
+"""Where metrics go: the console with a progress bar, JSONL, Weights & Biases.
+
+All are off the learners' path: a learner calls `log` and `close` and knows nothing of files.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Metrics = Mapping[str, float]
+
+
+class Logger(Protocol):
+    """A destination of metrics."""
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        """Record metrics at a number of env steps."""
+
+    def close(self) -> None:
+        """Flush and release what is held."""
+
+
+class ConsoleLogger:
+    """Print the main metrics as lines, above the progress bar where there is one.
+
+    Args:
+        console: rich console to print to; default: standard output.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        """Print one line; timings and gradient norms are left to the other loggers."""
+        shown = [
+            f"{name} {value:.3f}"
+            for name, value in metrics.items()
+            if name.startswith(("turn_", "eval/")) and "std" not in name
+        ]
+        if shown:
+            line = f"step {step:>6}  " + "  ".join(shown)
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class JSONLLogger:
+    """Append one JSON object per entry to a file, with the key `step`.
+
+    Args:
+        path: the file; its folder is made where it is missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  # closed by close()
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        """Write one line, at once."""
+        self._file.write(json.dumps({"step": step, **metrics}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class WandbLogger:
+    """Send metrics to Weights & Biases. The package is imported here and nowhere else.
+
+    Args:
+        **options: passed on to `wandb.init`: project, entity, name, config, dir, ...
+
+    Raises:
+        ImportError: where wandb is not installed, with what to type.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            import wandb  # noqa: PLC0415  # only where it was asked for
+        except ImportError as error:
+            raise ImportError(
+                'Expected wandb for Weights & Biases logging; pip install "motet[trackers]".'
+            ) from error
+        self._run = wandb.init(**options)
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        """Send one entry."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class Loggers:
+    """Several loggers as one.
+
+    Args:
+        loggers: all of them.
+    """
+
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._loggers = list(loggers)
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        """Record in all of them."""
+        for logger in self._loggers:
+            logger.log(metrics, step)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for logger in self._loggers:
+            logger.close()
+
+
+class ProgressBar:
+    """A bar with the newest reward and tokens per second; used as a context.
+
+    Args:
+        total: number of rollouts.
+        console: the console that lines are printed to as well.
+        visible: False shows nothing.
+    """
+
+    def __init__(self, total: int, console: Console, *, visible: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("reward {task.fields[reward]}  {task.fields[speed]} tokens/s"),
+            console=console,
+            disable=not visible,
+        )
+        self._task = self._progress.add_task("training", total=total, reward="-", speed="-")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def advance(self, reward: float, tokens_per_second: float) -> None:
+        """Move on by one rollout."""
+        self._progress.update(
+            self._task, advance=1, reward=f"{reward:.3f}", speed=f"{tokens_per_second:,.0f}"
+        )

@@ -1,0 +1,393 @@
+"""MAGRPO: multi-agent group-relative policy optimisation.
+
+From "LLM Collaboration with Multi-Agent Reinforcement Learning" (Liu et al. 2025, arXiv
+2508.04652, section 4). Every agent samples G completions from its prompt, these form joint
+completions, and every branch goes on to the next turn. A completion is credited its own reward plus
+the mean of what follows; its advantage is that credit less the mean of its group. Each agent's
+policy is moved by its own completions alone.
+
+How this departs from the paper, all of it by default and each with a setting:
+
+1. Advantages are divided by the group's standard deviation (`advantage_normalization`).
+2. Gradients are clipped by their norm (`max_grad_norm`).
+3. Groups without spread are skipped and leave the mean over groups.
+4. The loss is a mean over the nodes of a turn, and a sum over turns.
+
+    make demo
+"""
+
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motet.agents import Agent, LMAgent
+from motet.algos.advantages import Baseline, group_mean
+from motet.algos.batch import Group, rollout_groups, weighted_samples
+from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.config import MAGRPOConfig
+from motet.algos.evaluation import Evaluation, evaluate, team_rewards
+from motet.algos.logger import (
+    ConsoleLogger,
+    JSONLLogger,
+    Logger,
+    Loggers,
+    ProgressBar,
+    WandbLogger,
+)
+from motet.algos.parts import TaskParts, TeamMember, build_envs, build_team
+from motet.algos.returns import rollout_returns
+from motet.algos.rollout import Rollout
+from motet.algos.team import trainable_policies, with_sampling
+from motet.algos.update import PolicyUpdater
+from motet.envs import TextEnv
+
+
+class MAGRPOTrainer:
+    """Train a team of language models on the rewards of their joint completions.
+
+    There are two ways to call it: with an env and a dict of agents,
+
+        MAGRPOTrainer(env=env, agents={"agent_0": a, "agent_1": b}, config=MAGRPOConfig())
+
+    or with the parts of a task, from which it builds a `TextEnv`,
+
+        MAGRPOTrainer(agents=[model, model], tokenizer=tokenizer, reward_func=f,
+                      train_dataset=rows, args=MAGRPOConfig())
+
+    Args:
+        env: a `TextEnv`, or any PettingZoo parallel env over strings with `clone()`.
+        agents: agent by name; or, with the parts, a list of models, agents or names to load.
+        config: settings. `args` is the same by another name.
+        args: see `config`.
+        eval_env: env with held-out rows.
+        baseline: from a group's returns to its advantages; MAGRPO's is the group's mean.
+        loggers: where metrics go beside console and `output_dir`.
+        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+        **parts: see `TaskParts`.
+
+    Attributes:
+        agents: agent by name, as trained so far; they play in any env.
+        env: what they are trained on.
+        eval_env: what they are evaluated on, or None.
+        num_env_steps: joint actions rewarded so far while training.
+
+    Raises:
+        ValueError: where arguments are missing or contradict each other.
+        TypeError: where the reward function or the transition cannot be called.
+    """
+
+    def __init__(  # noqa: PLR0913  # two documented ways to call it
+        self,
+        env: ParallelTextEnv | None = None,
+        agents: Mapping[str, Agent] | Sequence[TeamMember] = (),
+        config: MAGRPOConfig | None = None,
+        *,
+        args: MAGRPOConfig | None = None,
+        eval_env: ParallelTextEnv | None = None,
+        baseline: Baseline = group_mean,
+        loggers: Sequence[Logger] = (),
+        wandb_config: Mapping[str, Any] | None = None,
+        **parts: Unpack[TaskParts],
+    ) -> None:
+        if config is not None and args is not None:
+            raise ValueError("Expected config= or args=, which are the same; got both.")
+        self.config = config or args or MAGRPOConfig()
+        self.env, self.eval_env = self._envs(env, eval_env, agents, parts)
+        self.agents = dict(agents) if isinstance(agents, Mapping) else build_team(agents, parts)
+        if set(self.agents) != set(self.env.possible_agents):
+            raise ValueError(
+                f"Expected an agent for each of {list(self.env.possible_agents)}, got "
+                f"{list(self.agents)}."
+            )
+        self._baseline = baseline
+        self._check_group_size()
+        self._samplers = with_sampling(self.agents, **self.config.generation)
+        self._updaters = [
+            PolicyUpdater(policy, self.config) for policy in trainable_policies(self._samplers)
+        ]
+        self._rng = np.random.default_rng(self.config.seed)
+        self._extra_loggers = list(loggers)
+        self._wandb_config = wandb_config
+        self._went_on = False
+        self.num_env_steps = 0
+
+    # --- what users call ----------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Train, with an evaluation before, in between and after where there are held-out rows.
+
+        Raises:
+            ValueError: where a prompt does not fit into an agent's context; nothing is trained.
+            FloatingPointError: where a loss or gradient is not finite.
+        """
+        self._check_prompts()
+        console = ConsoleLogger()
+        loggers = Loggers([console, *self._open_loggers(), *self._extra_loggers])
+        schedule = list(self._schedule())
+        bar = ProgressBar(len(schedule), console.console, visible=self.config.progress_bar)
+        history: dict[str, list[float]] = defaultdict(list)
+        try:
+            with bar:
+                loggers.log(self._evaluation_metrics(), self.num_env_steps)
+                for index, rows in enumerate(schedule, start=1):
+                    metrics = self._train_on(rows)
+                    last = index == len(schedule)
+                    bar.advance(
+                        metrics["rollout/reward_mean"],
+                        metrics["time/generation_tokens_per_second"],
+                    )
+                    for name, value in metrics.items():
+                        history[name].append(value)
+                    if index % self.config.logging_steps == 0 or last:
+                        loggers.log(_means(history), self.num_env_steps)
+                        history.clear()
+                    every = self.config.eval_interval
+                    if last or (every and index % every == 0):
+                        loggers.log(self._evaluation_metrics(), self.num_env_steps)
+                self._warn_if_one_turn()
+        finally:
+            loggers.close()
+
+    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+        """Play episodes on the held-out rows, or on those trained on where there are none.
+
+        Args:
+            num_samples: episodes per row.
+            do_sample: False takes the most likely tokens.
+        """
+        env = self.env if self.eval_env is None else self.eval_env
+        return evaluate(
+            env,
+            self._samplers,
+            self._eval_rows(env),
+            num_samples=num_samples,
+            do_sample=do_sample,
+            seed=self.config.seed,
+        )
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """Write one folder per language-model agent, each of which plain transformers loads.
+
+        Args:
+            output_dir: gets the folders `agent_0`, `agent_1`, ..., by the agents' names.
+        """
+        for name, agent in self.agents.items():
+            if isinstance(agent, LMAgent):
+                agent.save_pretrained(Path(output_dir) / name)
+
+    # --- one rollout --------------------------------------------------------------------------
+
+    def collect(self, rows: Sequence[int]) -> Rollout:
+        """Sample trees from rows, with the settings of the config and the next seed."""
+        return collect_rollouts(
+            self.env,
+            self._samplers,
+            rows,
+            num_generations=self.config.num_generations,
+            joint_mode=self.config.joint_mode,
+            seed=int(self._rng.integers(2**63)),
+        )
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Train on a rollout.
+
+        Returns:
+            `turn_k/...` and `train/...` metrics.
+        """
+        returns = rollout_returns(rollout, self.config.discount)
+        trained = [name for updater in self._updaters for name in updater.policy.agents]
+        groups, without = rollout_groups(
+            rollout,
+            returns,
+            trained,
+            baseline=self._baseline,
+            normalize=self.config.advantage_normalization,
+        )
+        metrics = _turn_metrics(rollout, returns)
+        metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
+        steps = [step for chunk in self._step_chunks(groups) for step in self._optimize(chunk)]
+        metrics["train/num_optimizer_steps"] = float(len(steps))
+        if steps:
+            metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
+            metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
+        metrics["train/tokens_computed"] = sum(step["tokens"] for step in steps)
+        return metrics
+
+    def _train_on(self, rows: Sequence[int]) -> dict[str, float]:
+        start = time.perf_counter()
+        rollout = self.collect(rows)
+        collected = time.perf_counter()
+        metrics = self.update(rollout)
+        done = time.perf_counter()
+        self.num_env_steps += rollout.num_joint_actions
+        self._went_on |= len(rollout.levels) > 1
+        return {
+            **metrics,
+            **_rollout_metrics(rollout),
+            "time/generation_tokens_per_second": rollout.num_tokens / (collected - start),
+            "time/update_tokens_per_second": metrics["train/tokens_computed"] / (done - collected),
+            "time/rollout_seconds": collected - start,
+            "time/update_seconds": done - collected,
+        }
+
+    def _step_chunks(self, groups: list[Group]) -> Iterator[list[Group]]:
+        size = self.config.train_batch_size or max(len(groups), 1)
+        for _ in range(self.config.num_iterations):
+            order = self._rng.permutation(len(groups))
+            for start in range(0, len(groups), size):
+                yield [groups[i] for i in order[start : start + size]]
+
+    def _optimize(self, groups: Sequence[Group]) -> list[dict[str, float]]:
+        longest = max(
+            agent.generation.max_new_tokens
+            for updater in self._updaters
+            for agent in updater.policy.agents.values()
+        )
+        samples = weighted_samples(groups, self.config.loss_type, longest)
+        steps = []
+        for updater in self._updaters:
+            own = {name: samples[name] for name in updater.policy.agents if name in samples}
+            if own:
+                steps.append(updater.step(own))
+        return steps
+
+    # --- the order of things ------------------------------------------------------------------
+
+    def _schedule(self) -> Iterator[list[int]]:
+        """Yield the rows of each rollout."""
+        width = self.config.rollout_batch_size
+        if not isinstance(self.env, TextEnv):
+            for _ in range(self.config.num_rollouts):
+                yield self._rng.integers(2**31, size=width).tolist()
+            return
+        for _ in range(self.config.num_train_epochs):
+            order = self._rng.permutation(len(self.env.dataset)).tolist()
+            for start in range(0, len(order), width):
+                yield order[start : start + width]
+
+    def _eval_rows(self, env: ParallelTextEnv) -> list[int]:
+        limit = self.config.eval_num_samples
+        if isinstance(env, TextEnv):
+            return list(range(len(env.dataset)))[:limit]
+        return list(range(limit or 16))
+
+    def _evaluation_metrics(self) -> dict[str, float]:
+        if self.eval_env is None:
+            return {}
+        metrics = self.evaluate().metrics
+        return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def _open_loggers(self) -> list[Logger]:
+        opened: list[Logger] = []
+        if self.config.output_dir is not None:
+            opened.append(JSONLLogger(Path(self.config.output_dir) / "metrics.jsonl"))
+        if self._wandb_config is not None:
+            opened.append(WandbLogger(**self._wandb_config))
+        return opened
+
+    # --- checks before compute is spent -------------------------------------------------------
+
+    def _envs(
+        self,
+        env: ParallelTextEnv | None,
+        eval_env: ParallelTextEnv | None,
+        agents: Mapping[str, Agent] | Sequence[TeamMember],
+        parts: TaskParts,
+    ) -> tuple[ParallelTextEnv, ParallelTextEnv | None]:
+        if env is None:
+            if eval_env is not None:
+                raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
+            return build_envs(parts, len(agents), self.config)
+        if parts:
+            raise ValueError(
+                f"Expected env= or the parts of a task, got env= together with {sorted(parts)}; "
+                "give them to the env."
+            )
+        if not isinstance(agents, Mapping):
+            raise TypeError(
+                f"Expected agents= as a dict by name with env=, {list(env.possible_agents)}; got "
+                f"{type(agents).__name__}."
+            )
+        if isinstance(env, TextEnv):
+            self._check_env_settings(env)
+        return env, eval_env
+
+    def _check_env_settings(self, env: TextEnv) -> None:
+        default = MAGRPOConfig()
+        for name in ("num_turns", "early_termination_threshold"):
+            asked, actual = getattr(self.config, name), getattr(env, name)
+            if asked not in (getattr(default, name), actual):
+                raise ValueError(
+                    f"Expected {name} to be set where the env is made, got {name}={asked} in the "
+                    f"config and {actual} in the env; leave it out of the config."
+                )
+
+    def _check_group_size(self) -> None:
+        self._baseline(torch.zeros(self.config.num_generations, dtype=torch.float64))
+
+    def _check_prompts(self) -> None:
+        """Encode the first prompts of all rows: too long a prompt stops before it costs time."""
+        for env in (self.env, self.eval_env):
+            if not isinstance(env, TextEnv):
+                continue
+            for row in range(len(env.dataset)):
+                prompts = env.initial_state(row).observations[0]
+                for name, prompt in zip(env.possible_agents, prompts, strict=True):
+                    agent = self._samplers[name]
+                    if isinstance(agent, LMAgent):
+                        agent.encode(prompt)
+
+    def _warn_if_one_turn(self) -> None:
+        if not isinstance(self.env, TextEnv) or self.env.num_turns == 1 or self._went_on:
+            return
+        warnings.warn(
+            f"Every group ended at turn 1 although num_turns={self.env.num_turns}: the mean reward "
+            "of each was above early_termination_threshold="
+            f"{self.env.early_termination_threshold}. Later turns were never trained; raise the "
+            "threshold, or set it to None.",
+            stacklevel=3,
+        )
+
+
+def _means(history: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: float(np.mean(values)) for name, values in history.items()}
+
+
+def _turn_metrics(
+    rollout: Rollout, returns: Sequence[Sequence[Mapping[str, Tensor]]]
+) -> dict[str, float]:
+    metrics = {}
+    for turn, (rewards, level) in enumerate(
+        zip(team_rewards(rollout), returns, strict=True), start=1
+    ):
+        metrics[f"turn_{turn}/reward_mean"] = float(np.mean(np.concatenate(rewards)))
+        metrics[f"turn_{turn}/expected_return"] = float(
+            np.mean([float(own.mean()) for node in level for own in node.values()])
+        )
+    return metrics
+
+
+def _rollout_metrics(rollout: Rollout) -> dict[str, float]:
+    rewards = [reward for level in team_rewards(rollout) for own in level for reward in own]
+    completions = [
+        completion
+        for node in rollout.nodes()
+        for group in node.completions.values()
+        for completion in group
+    ]
+    return {
+        "rollout/reward_mean": float(np.mean(rewards)),
+        "rollout/completion_length_mean": float(
+            np.mean([len(completion.completion_ids) for completion in completions])
+        ),
+        "rollout/frac_cut": float(
+            np.mean([completion.finish_reason == "length" for completion in completions])
+        ),
+    }

@@ -1,0 +1,119 @@
+"""Build an env and a team from loose parts: a model list, a reward function, a dataset.
+
+It is the other way to call a trainer, `MAGRPOTrainer(agents=[model, model], tokenizer=...,
+reward_func=..., train_dataset=...)`. There is one code path after it.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from motet.agents import Agent, LMAgent
+from motet.algos.config import MAGRPOConfig
+from motet.envs import RewardProcessor, TextEnv
+
+
+class TaskParts(TypedDict, total=False):
+    """What a trainer builds its env from.
+
+    Keys:
+        tokenizer: one for all agents, or one per agent.
+        reward_func: see `TextEnv`.
+        reward_processor: see `TextEnv`.
+        external_transition: see `TextEnv`'s `transition`.
+        formatters: see `TextEnv`.
+        train_dataset: rows to train on.
+        eval_dataset: held-out rows.
+    """
+
+    tokenizer: PreTrainedTokenizerBase | Sequence[PreTrainedTokenizerBase]
+    reward_func: Callable[..., Any]
+    reward_processor: RewardProcessor | None
+    external_transition: Callable[..., Sequence[str]] | None
+    formatters: Any
+    train_dataset: Any
+    eval_dataset: Any
+
+
+TeamMember: TypeAlias = Agent | PreTrainedModel | str | Path
+
+
+def build_envs(
+    parts: TaskParts, num_agents: int, config: MAGRPOConfig
+) -> tuple[TextEnv, TextEnv | None]:
+    """Return the env to train on and the one to evaluate on.
+
+    Args:
+        parts: the task.
+        num_agents: N.
+        config: its `num_turns` and `early_termination_threshold` go to the env.
+
+    Raises:
+        ValueError: where a part is missing.
+        TypeError: as `TextEnv`.
+    """
+    for name in ("reward_func", "train_dataset"):
+        if parts.get(name) is None:
+            raise ValueError(
+                f"Expected env=, or reward_func= and train_dataset= to build one from; got neither "
+                f"an env nor {name}."
+            )
+
+    def build(dataset: Any) -> TextEnv:
+        return TextEnv(
+            dataset,
+            parts["reward_func"],
+            transition=parts.get("external_transition"),
+            formatters=parts.get("formatters"),
+            num_agents=num_agents,
+            num_turns=config.num_turns,
+            early_termination_threshold=config.early_termination_threshold,
+            reward_processor=parts.get("reward_processor"),
+        )
+
+    held_out = parts.get("eval_dataset")
+    return build(parts["train_dataset"]), None if held_out is None else build(held_out)
+
+
+def build_team(members: Sequence[TeamMember], parts: TaskParts) -> dict[str, Agent]:
+    """Return the agents by name: `agent_0`, `agent_1`, ...
+
+    A model that is listed twice is one policy under two names.
+
+    Args:
+        members: (N,) models, agents, or names to load.
+        parts: its `tokenizer` goes with the models.
+
+    Raises:
+        ValueError: where a model has no tokenizer, or the number of tokenizers is wrong.
+    """
+    tokenizer = parts.get("tokenizer")
+    tokenizers = list(tokenizer) if isinstance(tokenizer, list | tuple) else [tokenizer]
+    if len(tokenizers) not in (1, len(members)):
+        raise ValueError(
+            f"Expected one tokenizer, or {len(members)}, one per agent; got {len(tokenizers)}."
+        )
+    tokenizers *= 1 if len(tokenizers) == len(members) else len(members)
+    built: dict[tuple[int, int], Agent] = {}
+    team: dict[str, Agent] = {}
+    for index, (member, own) in enumerate(zip(members, tokenizers, strict=True)):
+        if isinstance(member, str | Path):
+            team[f"agent_{index}"] = LMAgent.from_pretrained(member)
+            continue
+        key = id(member), id(own)
+        if key not in built:
+            built[key] = _agent(member, own)
+        team[f"agent_{index}"] = built[key]
+    return team
+
+
+def _agent(member: Agent | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> Agent:
+    if not isinstance(member, PreTrainedModel):
+        return member
+    if tokenizer is None:
+        raise ValueError(
+            f"Expected tokenizer= together with the model {type(member).__name__}, got None."
+        )
+    return LMAgent(member, tokenizer)

@@ -1,0 +1,97 @@
+"""Learners by name: `make("magrpo", ...)`, and `register` for those of others.
+
+Third-party packages add theirs through the entry-point group `motet.algos`, loaded on the first
+name that is not known.
+"""
+
+import difflib
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from motet.agents import Agent
+from motet.algos.evaluation import Evaluation
+
+
+class Algorithm(Protocol):
+    """What every learner offers.
+
+    Attributes:
+        agents: agent by name, as trained so far; they play in any env.
+    """
+
+    agents: dict[str, Agent]
+
+    def train(self) -> None:
+        """Train to the end of the schedule."""
+
+    def evaluate(self) -> Evaluation:
+        """Play episodes on held-out rows."""
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """Write one folder per trained agent."""
+
+
+Factory = Callable[..., Algorithm]
+
+registry: dict[str, Factory] = {}
+
+
+def register(name: str) -> Callable[[Factory], Factory]:
+    """Register a learner: a class or function that `make` calls with env, agents and config.
+
+    Args:
+        name: lower-case name, such as "magrpo".
+
+    Raises:
+        ValueError: where another learner has that name; the same one replaces itself.
+    """
+
+    def decorate(factory: Factory) -> Factory:
+        known = registry.get(name)
+        if known is not None and _origin(known) != _origin(factory):
+            raise ValueError(
+                f"Expected a new name, got {name!r}, which is {_origin(known)}; choose another."
+            )
+        registry[name] = factory
+        return factory
+
+    return decorate
+
+
+def make(
+    name: str, env: Any, agents: Mapping[str, Agent], config: Any = None, **kwargs: Any
+) -> Algorithm:
+    """Build a learner by name.
+
+    Args:
+        name: a registered name.
+        env: what to train on.
+        agents: agent by name.
+        config: the learner's settings; None for its defaults.
+        **kwargs: passed on to the learner, `eval_env` for one.
+
+    Raises:
+        KeyError: where no learner has that name.
+    """
+    if name not in registry:
+        _load_plugins()
+    if name not in registry:
+        close = difflib.get_close_matches(name, registry, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise KeyError(f"Expected one of {sorted(registry)}, got {name!r}.{hint}")
+    return registry[name](env=env, agents=agents, config=config, **kwargs)
+
+
+def _load_plugins() -> None:
+    for point in entry_points(group="motet.algos"):
+        try:
+            point.load()
+        except Exception as error:  # noqa: BLE001  # one broken plug-in must not break the others
+            warnings.warn(f"The plug-in {point.value} did not load: {error!r}.", stacklevel=3)
+
+
+def _origin(factory: Factory) -> str:
+    return f"{factory.__module__}.{factory.__qualname__}"

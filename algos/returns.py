@@ -1,0 +1,86 @@
+"""Returns of a tree, and the credit of a completion.
+
+Pure functions of tensors, after MAGRPO (Liu et al. 2025, arXiv 2508.04652, section 4). The peer's
+sum over a completion's joint actions is a mean here: its scale would grow with G otherwise.
+"""
+
+import torch
+from torch import Tensor
+
+from motet.algos.rollout import Node, Rollout
+
+
+def joint_returns(rewards: Tensor, child_values: Tensor, discount: float) -> Tensor:
+    """Return R_j = r_j + discount * V(child of j).
+
+    Args:
+        rewards: (J,) rewards of the joint actions.
+        child_values: (J,) mean return of each one's child, 0 where the episode ended.
+        discount: weight of the next turn.
+
+    Returns:
+        (J,) returns.
+    """
+    if rewards.shape != child_values.shape:
+        raise ValueError(
+            f"Expected rewards and child_values of one shape, got {tuple(rewards.shape)} and "
+            f"{tuple(child_values.shape)}."
+        )
+    return rewards + discount * child_values
+
+
+def credit(returns: Tensor, choices: Tensor, num_generations: int) -> Tensor:
+    """Return each completion's credit: the mean return of the joint actions that contain it.
+
+    Args:
+        returns: (J,) returns of the joint actions.
+        choices: (J,) which completion of the agent is in each.
+        num_generations: G.
+
+    Returns:
+        (G,) credits.
+    """
+    if returns.shape != choices.shape:
+        raise ValueError(
+            f"Expected returns and choices of one shape, got {tuple(returns.shape)} and "
+            f"{tuple(choices.shape)}."
+        )
+    totals = torch.zeros(num_generations, dtype=returns.dtype).index_add(0, choices, returns)
+    return totals / torch.bincount(choices, minlength=num_generations)
+
+
+def rollout_returns(rollout: Rollout, discount: float) -> list[list[dict[str, Tensor]]]:
+    """Return the returns of every joint action of a rollout.
+
+    Args:
+        rollout: the trees.
+        discount: weight of the next turn.
+
+    Returns:
+        By level, node and agent: (J,) float64 returns.
+    """
+    levels: list[list[dict[str, Tensor]]] = []
+    below: list[dict[str, Tensor]] = []
+    for level in reversed(rollout.levels):
+        below = [
+            {
+                name: joint_returns(
+                    torch.tensor(rewards, dtype=torch.float64),
+                    _child_values(node, name, below),
+                    discount,
+                )
+                for name, rewards in node.rewards.items()
+            }
+            for node in level
+        ]
+        levels.insert(0, below)
+    return levels
+
+
+def _child_values(node: Node, agent: str, below: list[dict[str, Tensor]]) -> Tensor:
+    """Return (J,) the mean return of each joint action's child, for one agent."""
+    values = [
+        0.0 if child is None or agent not in below[child] else float(below[child][agent].mean())
+        for child in node.children
+    ]
+    return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,119 @@
+"""What a team did and what it was paid: a tree for every row, stored by levels.
+
+Every learner, evaluation and viewer reads this record. It saves to JSONL and loads back equal.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.agents import Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One state of the tree, all answers sampled from it, and what their combinations earned.
+
+    N acting agents, G generations, J joint actions.
+
+    Attributes:
+        row: dataset row of the tree; for envs without a dataset, the seed of its reset.
+        turn: turn of the episode, 1 for the first.
+        observations: prompt by acting agent.
+        completions: (G,) answers by acting agent.
+        joint_actions: (J, N) which answer of each acting agent, in the order of `completions`.
+        rewards: (J,) by agent.
+        ended: (J,) whether the episode ended with that joint action.
+        children: (J,) index of the child in the next level, None where the episode ended.
+    """
+
+    row: int
+    turn: int
+    observations: dict[str, str]
+    completions: dict[str, tuple[Completion, ...]]
+    joint_actions: tuple[tuple[int, ...], ...]
+    rewards: dict[str, tuple[float, ...]]
+    ended: tuple[bool, ...]
+    children: tuple[int | None, ...]
+
+    def choices(self, agent: str) -> list[int]:
+        """Return (J,) which of the agent's own answers is in each joint action."""
+        position = list(self.completions).index(agent)
+        return [joint[position] for joint in self.joint_actions]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Trees of several rows.
+
+    Attributes:
+        agents: (N,) names of the env's agents.
+        levels: nodes by turn; a node's `children` are indices into the next level.
+    """
+
+    agents: tuple[str, ...]
+    levels: tuple[tuple[Node, ...], ...]
+
+    def nodes(self) -> Iterator[Node]:
+        """Iterate over all nodes, level by level."""
+        for level in self.levels:
+            yield from level
+
+    @property
+    def num_joint_actions(self) -> int:
+        """Number of env steps taken."""
+        return sum(len(node.joint_actions) for node in self.nodes())
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens written by all agents."""
+        return sum(
+            len(completion.completion_ids)
+            for node in self.nodes()
+            for group in node.completions.values()
+            for completion in group
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write JSONL: a header with the agents, then a line per node."""
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.write(json.dumps({"agents": self.agents}) + "\n")
+            for depth, level in enumerate(self.levels):
+                for node in level:
+                    file.write(json.dumps({"level": depth, **asdict(node)}) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Rollout":
+        """Read what `save` wrote."""
+        with Path(path).open(encoding="utf-8") as file:
+            header, *lines = (json.loads(line) for line in file)
+        depth = max((line["level"] for line in lines), default=-1) + 1
+        levels: list[list[Node]] = [[] for _ in range(depth)]
+        for line in lines:
+            levels[line.pop("level")].append(_node(line))
+        return cls(tuple(header["agents"]), tuple(map(tuple, levels)))
+
+
+def _node(line: Mapping[str, Any]) -> Node:
+    return Node(
+        row=line["row"],
+        turn=line["turn"],
+        observations=line["observations"],
+        completions={
+            name: tuple(_completion(item) for item in group)
+            for name, group in line["completions"].items()
+        },
+        joint_actions=tuple(map(tuple, line["joint_actions"])),
+        rewards={name: tuple(values) for name, values in line["rewards"].items()},
+        ended=tuple(line["ended"]),
+        children=tuple(line["children"]),
+    )
+
+
+def _completion(item: Mapping[str, Any]) -> Completion:
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in item.items()
+    }
+    return Completion(**fields)

@@ -1,0 +1,105 @@
+"""One optimizer step per policy: losses of its agents, summed; backward; clip; step."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from motet.agents import GenerationConfig
+from motet.algos.batch import Batch, Sample, collate, micro_batches
+from motet.algos.config import MAGRPOConfig
+from motet.algos.log_probs import completion_log_probs
+from motet.algos.losses import clipped_loss, policy_gradient_loss
+from motet.algos.team import Policy
+
+
+class PolicyUpdater:
+    """Train one policy.
+
+    Models stay in evaluation mode: without dropout the trained distribution is the sampled one.
+
+    Args:
+        policy: what to train.
+        config: learning rate, clipping, token budget.
+    """
+
+    def __init__(self, policy: Policy, config: MAGRPOConfig) -> None:
+        self.policy = policy
+        self._config = config
+        self.optimizer = torch.optim.AdamW(
+            [weight for weight in policy.model.parameters() if weight.requires_grad],
+            lr=config.agent_learning_rate,
+            weight_decay=config.weight_decay,
+        )
+
+    def step(self, samples: Mapping[str, Sequence[Sample]]) -> dict[str, float]:
+        """Take one optimizer step.
+
+        Args:
+            samples: by agent of this policy.
+
+        Returns:
+            `loss`, `grad_norm` (before clipping) and `tokens` (of prompts and completions).
+
+        Raises:
+            FloatingPointError: where the loss or a gradient is not finite; the weights are as
+                before, and the batch is saved.
+        """
+        self.policy.model.eval()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss, tokens = 0.0, 0
+        for name, agent_samples in samples.items():
+            generation = self.policy.agents[name].generation
+            for micro in micro_batches(agent_samples, self._config.max_tokens_per_batch):
+                batch = collate(micro)
+                loss += self._backward(batch, generation)
+                tokens += int(batch.attention_mask.sum())
+        norm = self._clip()
+        if not torch.isfinite(norm):
+            every = [sample for group in samples.values() for sample in group]
+            self._stop("gradient norm", float(norm), collate(every))
+        self.optimizer.step()
+        for version in {id(a.version): a.version for a in self.policy.agents.values()}.values():
+            version.value += 1
+        return {"loss": loss, "grad_norm": float(norm), "tokens": float(tokens)}
+
+    def _backward(self, batch: Batch, generation: GenerationConfig) -> float:
+        on_device = batch.to(self.policy.model.device)
+        log_probs = completion_log_probs(self.policy.model, on_device, generation)
+        if self._config.clip_range is None:
+            loss = policy_gradient_loss(
+                log_probs, on_device.mask, on_device.advantages, on_device.weights
+            )
+        else:
+            loss = clipped_loss(
+                log_probs,
+                on_device.old_log_probs,
+                on_device.mask,
+                on_device.advantages,
+                on_device.weights,
+                self._config.clip_range,
+            )
+        if not torch.isfinite(loss):
+            self._stop("loss", float(loss), batch)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        return float(loss.detach())
+
+    def _clip(self) -> Tensor:
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        limit = self._config.max_grad_norm
+        return torch.nn.utils.clip_grad_norm_(weights, torch.inf if limit is None else limit)
+
+    def _stop(self, what: str, value: float, batch: Batch) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        folder = Path(self._config.output_dir or tempfile.mkdtemp(prefix="motet-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "nonfinite_batch.pt"
+        torch.save(asdict(batch), path)
+        raise FloatingPointError(
+            f"Expected a finite {what}, got {value} for the policy of {self.policy.name}; the "
+            f"batch is in {path}, and the weights are those of before this step. A lower "
+            "agent_learning_rate or a max_grad_norm often helps."
+        )
