@@ -12,7 +12,7 @@ from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
-from motet.algos.registry import Algorithm, make, register, registry
+from motet.algos.registration import Algorithm, make, register, registry
 from motet.algos.rollout import Node, Rollout
 
 __all__ = [

@@ -83,7 +83,7 @@ class PolicyUpdater:
                 self._config.clip_range,
             )
         if not torch.isfinite(loss):
-            self._stop("loss", float(loss), batch)
+            self._stop("loss", loss.item(), batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
         return float(loss.detach())
 

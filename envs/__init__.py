@@ -1,7 +1,7 @@
 """Text tasks as PettingZoo parallel environments: build, register, make, check."""
 
 from motet.envs.check_env import EnvCheckError, check_env
-from motet.envs.registry import EnvSpec, make, pprint_registry, register, registry, spec
+from motet.envs.registration import EnvSpec, make, pprint_registry, register, registry, spec
 from motet.envs.rewards import RewardProcessor, RewardProcessors
 from motet.envs.text_env import TextEnv
 from motet.envs.text_space import TextSpace

@@ -14,7 +14,7 @@ about snapshots and clones (`snapshot_rules`), and last PettingZoo's `parallel_a
 `parallel_seed_test` and AEC `seed_test`, where what they only warn about is an error too.
 
 Actions are sampled from the action spaces, and some are unusual texts, so the reward function and
-the transition of a task are called some fifty times per turn and seed.
+the transition of a task are called about thirty times per turn and seed.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from motet.envs import env_rules, snapshot_rules
 from motet.envs.env_spec import EnvSpec
 from motet.envs.played_episode import AnyEnv, EnvCheckError, Factory, play
-from motet.envs.registry import spec
+from motet.envs.registration import spec
 
 __all__ = ["EnvCheckError", "check_env"]
 
 _RULES = (
     env_rules.check_spaces,
-    env_rules.check_options,
     env_rules.check_num_turns,
     env_rules.check_deterministic,
     env_rules.check_seeded_stream,
+    env_rules.check_options,
     env_rules.check_global_rng,
     env_rules.check_step_after_end,
     env_rules.check_bad_actions,
@@ -48,6 +48,7 @@ _RULES = (
     snapshot_rules.check_methods,
     snapshot_rules.check_clone_is_whole,
     snapshot_rules.check_set_state,
+    snapshot_rules.check_seeded_branches,
     snapshot_rules.check_stream_restored,
     snapshot_rules.check_clone_is_apart,
 )

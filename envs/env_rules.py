@@ -5,7 +5,8 @@ Each takes a factory of fresh environments and one checked episode of the first 
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from motet.envs.played_episode import (
     replayed,
 )
 
+_UNLIKELY_SEED = 1_604_331_927
 EDGE_TEXTS = ("", "\n\n\n", "👩🏽\u200d🚀🎵", "word " * 20_000)
 
 
@@ -104,16 +106,24 @@ def check_seeded_stream(make_env: Factory, episode: Episode, seed: int) -> None:
 
 def check_global_rng(make_env: Factory, episode: Episode, seed: int) -> None:
     """Neither making nor playing draws from, or seeds, a random generator shared by all."""
-    before = _global_rng()
-    env = make_env()
-    play(env, seed, replayed(episode))
-    after = _global_rng()
-    for name, state in before.items():
-        if not data_equivalence(state, after[name], exact=True):
+    generators = _global_generators()
+    restored = {name: generator.get_state() for name, generator in generators.items()}
+    try:
+        # An env that seeds them did so before; only from another state is that a change.
+        for generator in generators.values():
+            generator.seed(_UNLIKELY_SEED)
+        before = {name: generator.get_state() for name, generator in generators.items()}
+        play(make_env(), seed, replayed(episode))
+        after = {name: generator.get_state() for name, generator in generators.items()}
+    finally:
+        for name, generator in generators.items():
+            generator.set_state(restored[name])
+    for name in generators:
+        if not data_equivalence(before[name], after[name], exact=True):
             raise EnvCheckError(
                 "global random generators",
-                f"expected only env.np_random to be used, but {name}'s global generator changed "
-                "while an episode was played",
+                f"expected only the env's own generator to be used, but {name}'s global generator "
+                "changed while an episode was played",
             )
 
 
@@ -205,9 +215,25 @@ def _refusal(env: AnyEnv, actions: Actions) -> Exception | None:
     return None
 
 
-def _global_rng() -> dict[str, Any]:
-    state = {"random": random.getstate(), "numpy.random": np.random.get_state(legacy=False)}
-    torch = sys.modules.get("torch")  # nothing of an env that needs it could run without it
+@dataclass(frozen=True)
+class _GlobalGenerator:
+    get_state: Callable[[], Any]
+    set_state: Callable[[Any], Any]
+    seed: Callable[[int], Any]
+
+
+def _global_generators() -> dict[str, _GlobalGenerator]:
+    found = {
+        "random": _GlobalGenerator(random.getstate, random.setstate, random.seed),
+        "numpy.random": _GlobalGenerator(
+            lambda: np.random.get_state(legacy=False), np.random.set_state, np.random.seed
+        ),
+    }
+    torch = sys.modules.get("torch")  # an env that uses it has imported it
     if torch is not None:
-        state["torch"] = torch.get_rng_state().numpy()
-    return state
+        found["torch"] = _GlobalGenerator(
+            lambda: torch.get_rng_state().numpy(),
+            lambda state: torch.set_rng_state(torch.from_numpy(state)),
+            torch.default_generator.manual_seed,
+        )
+    return found

@@ -1,7 +1,7 @@
 """Rewards: processors that users compose, and the one place where a reward function is called."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from motet.envs.named_call import NamedCall, by_name
@@ -100,6 +100,7 @@ class JointReward:
         Raises:
             ValueError: where the function returns another number of rewards than J, other agents
                 than the env's, or a value that is not finite.
+            TypeError: where it returns no collection.
         """
         completions = [list(texts) for texts in zip(*actions, strict=True)]
         returned = self._call(*completions, **self._named(states, rows))
@@ -131,6 +132,11 @@ class JointReward:
     def _checked(
         self, returned: Any, actions: Sequence[tuple[str, ...]], states: Sequence[TextState]
     ) -> list[float]:
+        if not isinstance(returned, Collection):
+            raise TypeError(
+                f"Expected a list of {len(actions)} rewards, one per joint action, got "
+                f"{returned!r} from reward_func."
+            )
         if len(returned) != len(actions):
             raise ValueError(
                 f"Expected {len(actions)} rewards, one per joint action, got {len(returned)} "

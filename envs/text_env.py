@@ -15,7 +15,8 @@ learner that bootstraps from truncated episodes would otherwise see value beyond
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 import gymnasium
@@ -24,7 +25,7 @@ from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
 from motet.envs.named_call import NamedCall, by_name
-from motet.envs.registry import EnvSpec
+from motet.envs.registration import EnvSpec
 from motet.envs.rewards import JointReward, RewardProcessor
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import RowOrder, StepResult, TextState
@@ -168,6 +169,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
         Raises:
             IndexError: where `options["row"]` is no row of the dataset.
+            TypeError: where it is no integer.
         """
         if seed is not None:
             self._rng = seeding.np_random(seed)[0]
@@ -175,6 +177,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         row = (options or {}).get("row")
         if row is None:
             row = self._next_row()
+        elif not isinstance(row, int | np.integer):
+            raise TypeError(f"Expected an integer as options['row'], got {row!r}.")
         elif not 0 <= row < len(self.dataset):
             raise IndexError(
                 f"Expected options['row'] from 0 to {len(self.dataset) - 1}, got {row!r}."
@@ -260,13 +264,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`.
         """
-        state = self._current()
-        order = self._order
-        if self._rng is not None:
-            order = RowOrder(order.position, order.pass_seed, self._rng.bit_generator.state)
-        return TextState(
-            state.row, state.observations, state.actions, state.rewards, state.ended, order
-        )
+        return dataclasses.replace(self._current(), order=self._order_now())
 
     def set_state(self, state: TextState, *, seed: int | None = None) -> None:
         """Go to a snapshot of this env or of a clone of it.
@@ -292,10 +290,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         twin.agents = self.agents[:]
         twin._observation_spaces = copy.deepcopy(self._observation_spaces)
         twin._action_spaces = copy.deepcopy(self._action_spaces)
+        twin._order = self._order_now()
         twin._rng = None if seed is None else seeding.np_random(seed)[0]
-        if self._rng is not None:
-            order = self._order
-            twin._order = RowOrder(order.position, order.pass_seed, self._rng.bit_generator.state)
         return twin
 
     # --- batched stepping ---------------------------------------------------------------------
@@ -417,6 +413,11 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             )
         )
         expected = len(self.possible_agents)
+        if not isinstance(prompts, Collection):
+            raise TypeError(
+                f"Expected a list of {expected} prompts from transition, one per agent, got "
+                f"{prompts!r} for row {state.row} after turn {state.turn}."
+            )
         if isinstance(prompts, str) or len(prompts) != expected:
             raise ValueError(
                 f"Expected {expected} prompts from transition, one per agent, got {prompts!r} "
@@ -474,16 +475,22 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             )
         return row
 
+    def _order_now(self) -> RowOrder:
+        """Return the order with the generator's present state in it, where one decides rows."""
+        if self._rng is None and (self._order.rng is not None or not self._shuffle):
+            return self._order
+        return dataclasses.replace(self._order, rng=self.np_random.bit_generator.state)
+
     def _next_row(self) -> int:
         size = len(self.dataset)
         position = self._order.position % size
         if not self._shuffle:
-            self._order = RowOrder(position + 1)
+            self._order = dataclasses.replace(self._order, position=position + 1)
             return position
         pass_seed = self._order.pass_seed
         if position == 0 or pass_seed is None:
             pass_seed = int(self.np_random.integers(2**63))
-        self._order = RowOrder(position + 1, pass_seed)
+        self._order = RowOrder(position + 1, pass_seed, self._order.rng)
         if self._permutation[0] != pass_seed:
             self._permutation = pass_seed, np.random.default_rng(pass_seed).permutation(size)
         permutation = self._permutation[1]

@@ -1,0 +1,126 @@
+"""Truncated sampling: the kept set, log-probabilities, and the draw itself."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import distribution
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from motet.agents import GenerationConfig
+from motet.agents.distribution import kept_tokens, pick, sampling_log_probs, token_log_probs
+
+SETTINGS = [
+    GenerationConfig(),
+    GenerationConfig(temperature=0.6),
+    GenerationConfig(top_k=5),
+    GenerationConfig(top_p=0.8),
+    GenerationConfig(temperature=1.7, top_k=300, top_p=0.95),
+    GenerationConfig(temperature=0.6, top_k=50, top_p=0.6),
+]
+
+
+def logits(rows: int = 6, size: int = 400, spread: float = 3.0) -> torch.Tensor:
+    return torch.randn((rows, size), generator=torch.Generator().manual_seed(1)) * spread
+
+
+@pytest.mark.parametrize("generation", SETTINGS)
+def test_equals_the_definition_by_full_sort(generation: GenerationConfig) -> None:
+    values = logits()
+    ours = sampling_log_probs(values, generation)
+    theirs = torch.stack([distribution(row, generation) for row in values])
+    assert torch.equal(ours.isinf(), theirs.isinf())
+    torch.testing.assert_close(ours.exp(), theirs.exp())
+
+
+@pytest.mark.parametrize("generation", SETTINGS)
+def test_equals_the_warpers_of_transformers(generation: GenerationConfig) -> None:
+    values = logits()
+    warped = TemperatureLogitsWarper(generation.temperature)(None, values)
+    if generation.top_k is not None:
+        warped = TopKLogitsWarper(generation.top_k)(None, warped)
+    if generation.top_p is not None:
+        warped = TopPLogitsWarper(generation.top_p)(None, warped)
+    ours = sampling_log_probs(values, generation)
+    assert torch.equal(ours.isinf(), warped.isinf())
+    torch.testing.assert_close(ours.exp(), warped.softmax(-1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    spread=st.floats(0.0, 12.0),
+    top_p=st.floats(0.01, 1.0),
+    top_k=st.none() | st.integers(1, 500),
+)
+def test_top_p_keeps_the_smallest_set_with_its_mass(
+    seed: int, spread: float, top_p: float, top_k: int | None
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn((3, 200), generator=generator) * spread
+    kept = kept_tokens(values, top_k, top_p)
+    probs = values.softmax(-1)
+    if kept is None:
+        assert top_p == 1 and (top_k is None or top_k >= 200)
+        return
+    for row, mask in zip(probs, kept, strict=True):
+        assert 1 <= int(mask.sum()) <= 200
+        assert float(row[mask].min()) >= float(row[~mask].max() if (~mask).any() else 0.0)
+
+
+def test_ties_with_the_last_kept_token_are_kept() -> None:
+    kept = kept_tokens(torch.tensor([[3.0, 1.0, 1.0, 0.0]]), 2, None)
+    assert kept is not None
+    assert kept.tolist() == [[True, True, True, False]]
+
+
+@pytest.mark.parametrize("generation", SETTINGS)
+def test_trained_log_probs_are_those_of_sampling(generation: GenerationConfig) -> None:
+    values = logits()
+    all_log_probs = sampling_log_probs(values, generation)
+    tokens = all_log_probs.argmax(-1)
+    torch.testing.assert_close(
+        token_log_probs(values, tokens, generation),
+        all_log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1),
+    )
+
+
+def test_a_token_outside_the_kept_set_stays_finite_and_has_a_gradient() -> None:
+    values = torch.tensor([[4.0, 3.0, -2.0]], requires_grad=True)
+    log_prob = token_log_probs(values, torch.tensor([2]), GenerationConfig(top_k=2))
+    # by hand: exp(-2) / (exp(4) + exp(3) + exp(-2))
+    assert log_prob.item() == pytest.approx(-6.3151, abs=1e-3)
+    log_prob.sum().backward()
+    assert values.grad is not None
+    assert values.grad[0, 2] > 0.9
+
+
+def test_the_draw_inverts_the_cumulative_distribution() -> None:
+    log_probs = torch.tensor([[0.25, 0.0, 0.5, 0.25]]).log().repeat(6, 1)
+    uniforms = torch.tensor([0.0, 0.2499, 0.2501, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
+    assert pick(log_probs, uniforms).tolist() == [0, 0, 2, 2, 3, 3]
+
+
+def test_draws_have_the_distribution_frequencies() -> None:
+    values = logits(rows=1, size=8, spread=1.0)
+    log_probs = sampling_log_probs(values, GenerationConfig(top_k=6))
+    uniforms = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = pick(log_probs.expand(40_000, -1), uniforms)
+    shares = torch.bincount(drawn, minlength=8) / 40_000
+    torch.testing.assert_close(shares, log_probs.exp()[0], atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "words"),
+    [
+        ({"temperature": 0.0}, "do_sample=False"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+    ],
+)
+def test_impossible_settings_are_refused(settings_: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        GenerationConfig(**settings_)

@@ -1,0 +1,172 @@
+"""The language-model agent: what it samples, what it records, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from reference import completion_log_prob, distribution
+from tiny import END, byte_tokenizer, tiny_agent, tiny_llama
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from motet.agents import Agent, GenerationConfig, LMAgent
+
+PROMPTS = ["Rain", "Describe a city in the clouds:", "Rain", "a\nb", "héllo 🐉", "x"]
+
+
+@pytest.mark.parametrize(
+    "generation",
+    [{}, {"temperature": 0.7, "top_k": 40, "top_p": 0.9}, {"top_p": 0.5}],
+    ids=["plain", "truncated", "nucleus"],
+)
+def test_log_probs_are_those_of_a_token_by_token_forward(generation: dict[str, float]) -> None:
+    agent = tiny_agent(**generation)
+    for group in agent.act(PROMPTS, 3, seed=5):
+        for completion in group:
+            with torch.no_grad():
+                expected = completion_log_prob(agent.model, completion, agent.generation)
+            assert sum(completion.log_probs) == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
+            assert len(completion.log_probs) == len(completion.completion_ids)
+
+
+def test_greedy_equals_generate_of_transformers() -> None:
+    agent = tiny_agent(do_sample=False, max_new_tokens=16)
+    for prompt, (completion,) in zip(PROMPTS, agent.act(PROMPTS), strict=True):
+        ids = torch.tensor([agent.tokenizer(prompt)["input_ids"]])
+        expected = agent.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False
+        )
+        assert list(completion.completion_ids) == expected[0, ids.shape[1] :].tolist()
+        assert completion.log_probs == (0.0,) * len(completion.completion_ids)
+
+
+def test_sampled_tokens_follow_the_models_distribution() -> None:
+    agent = tiny_agent(max_new_tokens=1, top_k=4)
+    drawn = [c.completion_ids[0] for c in agent.act(["Rain"], 4000, seed=1)[0]]
+    prompt = torch.tensor([agent.tokenizer("Rain")["input_ids"]])
+    expected = distribution(agent.model(prompt).logits[0, -1].detach(), agent.generation).exp()
+    shares = torch.bincount(torch.tensor(drawn), minlength=257) / 4000
+    torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
+
+
+def test_completions_end_with_their_stop_token_although_it_is_the_pad_token() -> None:
+    agent = tiny_agent(max_new_tokens=40)
+    completions = [c for group in agent.act(PROMPTS, 8, seed=2) for c in group]
+    stopped = [c for c in completions if c.finish_reason == "stop"]
+    cut = [c for c in completions if c.finish_reason == "length"]
+    assert stopped and cut
+    for completion in stopped:
+        assert completion.completion_ids[-1] == END
+        assert END not in completion.completion_ids[:-1]
+    for completion in cut:
+        assert END not in completion.completion_ids
+        assert len(completion.completion_ids) == 40
+    for completion in completions:
+        assert "<|end|>" not in completion.text
+        ids = [token for token in completion.completion_ids if token != END]
+        assert completion.text == agent.tokenizer.decode(ids)
+
+
+def test_a_rows_tokens_do_not_depend_on_how_the_batch_is_split() -> None:
+    whole = tiny_agent().act(PROMPTS, 4, seed=3)
+    split = tiny_agent(max_rows=3).act(PROMPTS, 4, seed=3)
+    assert [[c.completion_ids for c in group] for group in whole] == [
+        [c.completion_ids for c in group] for group in split
+    ]
+
+
+def test_the_same_seed_gives_the_same_completions_and_another_gives_others() -> None:
+    agent = tiny_agent()
+    first, again, other = (agent.act(PROMPTS, 2, seed=s) for s in (7, 7, 8))
+    assert first == again
+    assert first != other
+    assert agent.act(["Rain"]) != agent.act(["Rain"])  # its own stream goes on
+    assert tiny_agent().act(["Rain"], 2) == tiny_agent().act(["Rain"], 2)
+
+
+def test_global_random_state_and_modes_are_left_alone() -> None:
+    agent = tiny_agent()
+    agent.model.train()
+    before = torch.get_rng_state()
+    agent.act(["Rain"], 2)
+    assert torch.equal(before, torch.get_rng_state())
+    assert agent.model.training
+    assert all(weight.requires_grad for weight in agent.model.parameters())
+
+
+def test_prompts_that_contain_the_pad_token_are_read_whole() -> None:
+    agent = tiny_agent(max_new_tokens=4)
+    prompt = "a<|end|>b"
+    (completion,) = agent.act([prompt], seed=0)[0]
+    assert completion.prompt_ids == tuple(agent.tokenizer(prompt)["input_ids"])
+    assert completion.prompt_ids[1] == END
+    with torch.no_grad():
+        expected = completion_log_prob(agent.model, completion, agent.generation)
+    assert sum(completion.log_probs) == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_an_empty_prompt_starts_from_the_end_token() -> None:
+    (completion,) = tiny_agent().act([""], seed=0)[0]
+    assert completion.prompt_ids == (END,)
+    assert tiny_agent().act([], 3) == []
+
+
+def test_a_prompt_longer_than_the_context_is_refused_before_compute() -> None:
+    agent = tiny_agent(context=64)
+    with pytest.raises(ValueError, match=r"at most 40 tokens .context 64 .* got 50"):
+        agent.act(["x" * 50])
+    cutting = LMAgent(
+        agent.model, agent.tokenizer, generation=agent.generation, overflow="truncate_left"
+    )
+    (completion,) = cutting.act(["y" * 10 + "x" * 40], seed=0)[0]
+    assert completion.prompt_ids == tuple(agent.tokenizer("x" * 40)["input_ids"])
+
+
+def test_other_sampling_settings_share_the_weights_and_the_version() -> None:
+    agent = tiny_agent()
+    twin = agent.with_generation(temperature=0.5)
+    assert twin.model is agent.model
+    assert (twin.generation.temperature, agent.generation.temperature) == (0.5, 1.0)
+    twin.version.value += 1
+    assert agent.policy_version == 1
+    assert agent.act(["Rain"])[0][0].policy_version == 1
+
+
+def test_chat_templates_wrap_the_observation() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    agent = LMAgent(tiny_llama(), tokenizer, chat_template=True, system_prompt="Be brief.")
+    text = tokenizer.decode(agent.encode("Rain"))
+    assert text == "[system]Be brief.[user]Rain[assistant]"
+    with pytest.raises(ValueError, match="chat_template=True"):
+        LMAgent(tiny_llama(), tokenizer, system_prompt="Be brief.")
+
+
+def test_models_of_several_stop_tokens_stop_at_each() -> None:
+    agent = tiny_agent()
+    agent.model.generation_config.eos_token_id = [5, END]
+    assert agent.stop_ids == {5, END}
+    agent.model.generation_config.eos_token_id = None
+    assert agent.stop_ids == {END}
+
+
+def test_a_saved_agent_is_loaded_by_plain_transformers_and_by_us(tmp_path: Path) -> None:
+    agent = tiny_agent()
+    agent.save_pretrained(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    for name, weight in agent.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight)
+    assert AutoTokenizer.from_pretrained(tmp_path)("Rain")["input_ids"] == list(
+        agent.encode("Rain")
+    )
+    loaded = LMAgent.from_pretrained(tmp_path, generation=agent.generation, device="cpu")
+    assert loaded.act(["Rain"], 2, seed=1) == agent.act(["Rain"], 2, seed=1)
+
+
+def test_it_is_an_agent() -> None:
+    assert isinstance(tiny_agent(), Agent)
+    with pytest.raises(ValueError, match="overflow"):
+        LMAgent(tiny_llama(), byte_tokenizer(), overflow="drop")
+    assert LMAgent(tiny_llama(), byte_tokenizer()).generation == GenerationConfig()

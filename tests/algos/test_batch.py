@@ -1,0 +1,72 @@
+"""Padding and masks: lengths decide, token ids never do."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import END
+
+from motet.agents import Completion
+from motet.algos.batch import Group, Sample, collate, micro_batches, weighted_samples
+
+
+def completion(prompt: list[int], ids: list[int]) -> Completion:
+    return Completion("", tuple(prompt), tuple(ids), tuple(-0.1 * (i + 1) for i in range(len(ids))))
+
+
+def test_masks_come_from_lengths_where_pad_is_the_end_token() -> None:
+    # the prompt holds the end token, one completion ends in it and one is cut
+    batch = collate(
+        [
+            Sample(completion([7, END, 8], [5, END]), 1.0, 0.5),
+            Sample(completion([9], [6, 6, 6]), -1.0, 0.5),
+        ]
+    )
+    assert batch.input_ids.tolist() == [[7, END, 8, 5, END, 0], [0, 0, 9, 6, 6, 6]]
+    assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]]
+    assert batch.mask.tolist() == [[True, True, False], [True, True, True]]
+    assert batch.position_ids[0, :5].tolist() == [0, 1, 2, 3, 4]
+    assert batch.position_ids[1, 2:].tolist() == [0, 1, 2, 3]
+    assert batch.completion_ids.tolist() == [[5, END, 0], [6, 6, 6]]
+    torch.testing.assert_close(
+        batch.old_log_probs, torch.tensor([[-0.1, -0.2, 0.0], [-0.1, -0.2, -0.3]])
+    )
+
+
+GROUPS = [
+    Group("a", 1, (completion([1], [2, 3]), completion([1], [2, 3, 4, 5])), (1.0, -1.0)),
+    Group("a", 2, (completion([1], [2]), completion([1], [3])), (1.0, -1.0)),
+    Group("a", 2, (completion([1], [2, 2]), completion([1], [])), (1.0, -1.0)),
+    Group("b", 1, (completion([1], [2]), completion([1], [3, 3])), (1.0, -1.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "weights"),
+    [
+        # agent a: one group at turn 1 and two at turn 2, each of two completions
+        ("sequence_sum", [1 / 2, 1 / 2, 1 / 4, 1 / 4, 1 / 4]),
+        ("sequence_mean", [1 / 4, 1 / 8, 1 / 4, 1 / 4, 1 / 8]),
+        ("token_mean", [1 / 6, 1 / 6, 1 / 4, 1 / 4, 1 / 4]),
+        ("constant", [1 / 20, 1 / 20, 1 / 40, 1 / 40, 1 / 40]),
+    ],
+)
+def test_weights_by_hand(loss_type: str, weights: list[float]) -> None:
+    samples = weighted_samples(GROUPS, loss_type, max_new_tokens=10)
+    assert [sample.weight for sample in samples["a"]] == pytest.approx(weights)
+    assert len(samples["b"]) == 2
+    assert all(sample.completion.completion_ids for sample in samples["a"])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40),
+    st.integers(10, 200),
+)
+def test_micro_batches_keep_the_budget_and_lose_nothing(
+    lengths: list[tuple[int, int]], budget: int
+) -> None:
+    samples = [Sample(completion([1] * p, [2] * t), 1.0, 1.0) for p, t in lengths]
+    batches = list(micro_batches(samples, budget))
+    assert sorted(map(id, samples)) == sorted(id(sample) for batch in batches for sample in batch)
+    for batch in batches:
+        assert len(batch) == 1 or collate(batch).input_ids.numel() <= budget

@@ -1,0 +1,185 @@
+"""Rollouts: the shape of the trees, how often agents and rewards are asked, and the slow path."""
+
+from pathlib import Path
+
+import pytest
+from tiny import CountingAgent, tiny_agent
+
+from motet.agents import FixedAgent, RandomAgent
+from motet.algos import Rollout, collect_rollouts
+from motet.envs import TextEnv, make
+
+NAMES = ("agent_0", "agent_1")
+
+
+def lengths(first: list[str], second: list[str]) -> list[float]:
+    return [len(b) - len(a) for a, b in zip(first, second, strict=True)]
+
+
+def three_turns(**kwargs: object) -> TextEnv:
+    return TextEnv(
+        [{"prompt": "p"}, {"prompt": "q"}],
+        lengths,
+        transition=lambda prompt, agent_completions: [prompt + c for c in agent_completions],
+        num_turns=3,
+        **kwargs,
+    )
+
+
+def test_aligned_trees_have_g_to_the_t_leaves() -> None:
+    team = dict.fromkeys(NAMES, RandomAgent(["a", "bb", "ccc"]))
+    rollout = collect_rollouts(three_turns(), team, [0, 1], num_generations=2, seed=0)
+    assert [len(level) for level in rollout.levels] == [2, 4, 8]
+    assert rollout.num_joint_actions == 4 + 8 + 16
+    for node in rollout.nodes():
+        assert node.joint_actions == ((0, 0), (1, 1))
+    for depth, level in enumerate(rollout.levels[:-1]):
+        children = [child for node in level for child in node.children]
+        assert children == list(range(len(rollout.levels[depth + 1])))
+
+
+def test_crossed_trees_join_all_with_all() -> None:
+    team = {name: RandomAgent(["a", "bb", "ccc"], seed=i) for i, name in enumerate(NAMES)}
+    env = make("story-length-ratio-v0", num_turns=2)
+    rollout = collect_rollouts(env, team, [0], num_generations=2, joint_mode="cross", seed=0)
+    assert [len(level) for level in rollout.levels] == [1, 4]
+    root = rollout.levels[0][0]
+    assert root.joint_actions == ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert (root.choices("agent_0"), root.choices("agent_1")) == ([0, 0, 1, 1], [0, 1, 0, 1])
+
+
+def test_a_child_sees_what_its_own_branch_said() -> None:
+    team = dict.fromkeys(NAMES, RandomAgent(["a", "bb", "ccc", "dddd"]))
+    rollout = collect_rollouts(three_turns(), team, [0], num_generations=3, seed=1)
+    for depth, level in enumerate(rollout.levels[:-1]):
+        for node in level:
+            for joint, child in zip(node.joint_actions, node.children, strict=True):
+                below = rollout.levels[depth + 1][child]
+                for name, k in zip(NAMES, joint, strict=True):
+                    assert below.observations[name] == "p" + node.completions[name][k].text
+
+
+def test_one_act_per_turn_for_a_shared_policy_and_one_per_agent_for_separate_ones() -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    shared = CountingAgent(tiny_agent(max_new_tokens=4))
+    collect_rollouts(env, dict.fromkeys(NAMES, shared), [0, 1, 2], num_generations=2, seed=0)
+    assert shared.calls == [6, 12]  # two agents of three rows, then of their six branches
+    separate = {
+        name: CountingAgent(tiny_agent(i, max_new_tokens=4)) for i, name in enumerate(NAMES)
+    }
+    collect_rollouts(env, separate, [0, 1, 2], num_generations=2, seed=0)
+    assert [agent.calls for agent in separate.values()] == [[3, 6], [3, 6]]
+
+
+def test_one_reward_call_per_turn() -> None:
+    calls = []
+
+    def reward(first: list[str], second: list[str]) -> list[float]:
+        calls.append(len(first))
+        return lengths(first, second)
+
+    env = TextEnv(
+        [{"prompt": "p"}] * 3, reward, transition=lambda prompt: [prompt, prompt], num_turns=2
+    )
+    team = dict.fromkeys(NAMES, RandomAgent(["a", "bb"]))
+    collect_rollouts(env, team, [0, 1, 2], num_generations=4, seed=0)
+    assert calls == [12, 48]
+
+
+def test_early_termination_judges_groups_of_siblings() -> None:
+    env = make("story-length-ratio-v0", num_turns=2, early_termination_threshold=0.9)
+    team = {"agent_0": FixedAgent("xx"), "agent_1": FixedAgent("x" * 5)}
+    assert len(collect_rollouts(env, team, [0], num_generations=4, seed=0).levels) == 1
+    team["agent_1"] = FixedAgent("x" * 3)
+    assert len(collect_rollouts(env, team, [0], num_generations=4, seed=0).levels) == 2
+
+
+class Wrapped:
+    """Any env that is no TextEnv takes the slow path of clones; this hides one."""
+
+    def __init__(self, env: TextEnv) -> None:
+        self._env = env
+        self.possible_agents = env.possible_agents
+
+    @property
+    def agents(self) -> list[str]:
+        return self._env.agents
+
+    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
+        return self._env.reset(options={"row": seed})
+
+    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
+        return self._env.step(actions)
+
+    def clone(self, *, seed: int | None = None) -> "Wrapped":
+        return Wrapped(self._env.clone(seed=seed))
+
+
+@pytest.mark.parametrize("joint_mode", ["aligned", "cross"])
+def test_stepping_clones_gives_the_same_trees_as_batched_states(joint_mode: str) -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    team = dict.fromkeys(NAMES, RandomAgent(["a", "bb", "ccc"]))
+    fast, slow = (
+        collect_rollouts(e, team, [1, 2], num_generations=2, joint_mode=joint_mode, seed=4)
+        for e in (env, Wrapped(env))
+    )
+    assert fast == slow
+
+
+def test_agents_that_do_not_act_are_not_asked() -> None:
+    class Alternating(Wrapped):
+        def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
+            observations, infos = super().reset(seed, options)
+            infos["agent_1"]["acts"] = False
+            return observations, infos
+
+        def clone(self, *, seed: int | None = None) -> "Alternating":
+            return Alternating(self._env.clone(seed=seed))
+
+    env = Alternating(make("story-length-ratio-v0", num_turns=2))
+    team = {"agent_0": FixedAgent("xx"), "agent_1": FixedAgent("yyyy")}
+    rollout = collect_rollouts(env, team, [0], num_generations=2, seed=0)
+    first, second = rollout.levels[0][0], rollout.levels[1][0]
+    assert list(first.completions) == ["agent_0"]
+    assert first.joint_actions == ((0,), (1,))
+    assert set(first.rewards) == set(NAMES)
+    assert list(second.completions) == list(NAMES)
+
+
+def test_the_episode_of_the_env_is_left_alone() -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    env.reset(seed=0)
+    before = env.get_state()
+    collect_rollouts(env, dict.fromkeys(NAMES, FixedAgent("x")), [3], num_generations=2, seed=0)
+    assert env.get_state() == before
+
+
+def test_the_same_seed_gives_the_same_rollout() -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    team = {name: tiny_agent(i, max_new_tokens=8) for i, name in enumerate(NAMES)}
+    rollouts = [
+        collect_rollouts(env, team, [0, 1], num_generations=2, seed=seed) for seed in (3, 3, 4)
+    ]
+    assert rollouts[0] == rollouts[1] != rollouts[2]
+
+
+def test_jsonl_loads_back_equal(tmp_path: Path) -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    team = {"agent_0": tiny_agent(max_new_tokens=8), "agent_1": RandomAgent(['🐉\n"', "", "x"])}
+    rollout = collect_rollouts(env, team, [0, 1], num_generations=3, seed=0)
+    rollout.save(tmp_path / "rollout.jsonl")
+    assert Rollout.load(tmp_path / "rollout.jsonl") == rollout
+
+
+def test_impossible_requests_are_refused() -> None:
+    env = make("story-length-ratio-v0")
+    agent = FixedAgent("x")
+    with pytest.raises(ValueError, match=r"agent for each of .*'agent_1'.*got .'me'"):
+        collect_rollouts(env, {"me": agent}, [0], num_generations=2)
+    team = dict.fromkeys(NAMES, agent)
+    with pytest.raises(ValueError, match="num_generations of at least 1"):
+        collect_rollouts(env, team, [0], num_generations=0)
+    with pytest.raises(ValueError, match="'aligned' or 'cross', got 'crossed'"):
+        collect_rollouts(env, team, [0], num_generations=2, joint_mode="crossed")
+    with pytest.raises(ValueError, match="at most 1000000 joint actions"):
+        collect_rollouts(env, team, [0], num_generations=1001, joint_mode="cross")

@@ -1,0 +1,62 @@
+"""Evaluation: the env's own episodes, averaged."""
+
+import pytest
+from tiny import letter_agent, tiny_agent
+
+from motet.agents import FixedAgent, RandomAgent
+from motet.algos import evaluate
+from motet.envs import TextEnv, make
+
+TEAM = {"agent_0": FixedAgent("xx"), "agent_1": FixedAgent("xxx")}
+
+
+def test_metrics_by_hand() -> None:
+    # ratio 1.5: exp(-0.5) at both turns
+    env = make("story-length-ratio-v0", num_turns=2)
+    metrics = evaluate(env, TEAM).metrics
+    assert metrics["turn_1/reward_mean"] == pytest.approx(0.60653, abs=1e-5)
+    assert metrics["return_mean"] == pytest.approx(2 * 0.60653, abs=1e-5)
+    for name in ("reward_mean", "final_reward_mean", "turn_2/reward_mean"):
+        assert metrics[name] == pytest.approx(0.60653, abs=1e-5)
+
+
+def test_an_episode_that_the_env_ends_has_no_later_turns() -> None:
+    env = TextEnv(
+        [{"prompt": "good"}, {"prompt": "bad"}],
+        lambda a, b, prompts: [1.0 if prompt == "good" else 0.25 for prompt in prompts],
+        transition=lambda prompt: [prompt, prompt],
+        num_turns=2,
+        early_termination_threshold=0.9,
+    )
+    metrics = evaluate(env, TEAM, num_samples=3).metrics
+    # good: 1; bad: 0.25 + 0.25
+    assert metrics["turn_1/reward_mean"] == 0.625
+    assert metrics["turn_2/reward_mean"] == 0.25
+    assert metrics["reward_mean"] == pytest.approx(0.5)
+    assert metrics["return_mean"] == pytest.approx(0.75)
+    assert metrics["final_reward_mean"] == pytest.approx(0.625)
+
+
+def test_greedy_repeats_itself_and_sampling_is_seeded() -> None:
+    env = make("story-length-ratio-v0")
+    team = {"agent_0": tiny_agent(max_new_tokens=12), "agent_1": FixedAgent("x" * 20)}
+    greedy = evaluate(env, team, [0], num_samples=3, do_sample=False).rollout
+    assert len({node.completions["agent_0"][0].text for node in greedy.levels[0]}) == 1
+    assert team["agent_0"].generation.do_sample
+    assert evaluate(env, team, seed=1) == evaluate(env, team, seed=1)
+    assert evaluate(env, team, seed=1) != evaluate(env, team, seed=2)
+
+
+def test_teams_of_shared_and_scripted_agents_play() -> None:
+    shared = letter_agent()
+    env = make("story-length-ratio-v0", num_turns=2)
+    assert evaluate(env, dict.fromkeys(TEAM, shared)).metrics["turn_1/reward_mean"] >= 0
+    assert evaluate(env, dict.fromkeys(TEAM, RandomAgent(["a", "bbb"]))).metrics["reward_mean"] > 0
+
+
+def test_an_env_without_a_dataset_needs_seeds() -> None:
+    class Other:
+        possible_agents = ("agent_0", "agent_1")
+
+    with pytest.raises(ValueError, match="rows=, the seeds"):
+        evaluate(Other(), TEAM)

@@ -1,0 +1,51 @@
+"""Losses: hand-computed numbers, masks, and the gradient they share."""
+
+import math
+
+import pytest
+import torch
+
+from motet.algos.losses import clipped_loss, policy_gradient_loss
+
+LOG_PROBS = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -0.5, -0.5]])
+MASK = torch.tensor([[True, True, False], [True, True, True]])
+ADVANTAGES = torch.tensor([2.0, -1.0])
+WEIGHTS = torch.tensor([0.5, 0.25])
+
+
+def test_policy_gradient_by_hand() -> None:
+    # -(0.5 * 2 * (-1 - 2) + 0.25 * -1 * -1.5)
+    loss = policy_gradient_loss(LOG_PROBS, MASK, ADVANTAGES, WEIGHTS)
+    assert loss.item() == pytest.approx(2.625)
+
+
+def test_clipped_by_hand() -> None:
+    old = LOG_PROBS - torch.tensor([[math.log(1.5), 0.0, 5.0], [math.log(0.5), 0.0, math.log(1.1)]])
+    loss = clipped_loss(LOG_PROBS, old, MASK, ADVANTAGES, WEIGHTS, 0.2)
+    # row 0: ratios 1.5 and 1 at advantage 2: min(3, 2.4) + 2
+    # row 1: ratios 0.5, 1, 1.1 at advantage -1: min(-0.5, -0.8) - 1 - 1.1
+    assert loss.item() == pytest.approx(-(0.5 * 4.4 + 0.25 * -2.9))
+
+
+def test_padding_has_no_gradient_even_where_it_is_infinite() -> None:
+    log_probs = LOG_PROBS.clone()
+    log_probs[0, 2] = -math.inf
+    log_probs.requires_grad_()
+    policy_gradient_loss(log_probs, MASK, ADVANTAGES, WEIGHTS).backward()
+    assert log_probs.grad is not None
+    assert log_probs.grad.tolist() == [[-1.0, -1.0, 0.0], [0.25, 0.25, 0.25]]
+
+
+def test_both_losses_have_the_same_gradient_on_fresh_samples() -> None:
+    plain = LOG_PROBS.clone().requires_grad_()
+    clipped = LOG_PROBS.clone().requires_grad_()
+    policy_gradient_loss(plain, MASK, ADVANTAGES, WEIGHTS).backward()
+    clipped_loss(clipped, LOG_PROBS, MASK, ADVANTAGES, WEIGHTS, 0.2).backward()
+    torch.testing.assert_close(plain.grad, clipped.grad)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="mask of the same shape"):
+        policy_gradient_loss(LOG_PROBS, MASK[:, :2], ADVANTAGES, WEIGHTS)
+    with pytest.raises(ValueError, match="advantages and weights of shape"):
+        policy_gradient_loss(LOG_PROBS, MASK, ADVANTAGES[:1], WEIGHTS)

@@ -1,0 +1,320 @@
+"""MAGRPO as a whole: exact, learning, loud."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from reference import magrpo_loss
+from tiny import byte_tokenizer, letter_agent, matching_env, tiny_agent, tiny_llama
+from transformers import AutoModelForCausalLM
+
+from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent, RandomAgent
+from motet.algos import MAGRPOConfig, MAGRPOTrainer, evaluate
+from motet.algos.batch import Sample, collate
+from motet.algos.log_probs import completion_log_probs
+from motet.envs import RewardProcessors, TextEnv, make
+
+NAMES = ("agent_0", "agent_1")
+QUIET = {"progress_bar": False}
+
+
+def separate(**generation: float | bool | None) -> dict[str, Agent]:
+    return {name: tiny_agent(i, **generation) for i, name in enumerate(NAMES)}
+
+
+def shared(**generation: float | bool | None) -> dict[str, Agent]:
+    return dict.fromkeys(NAMES, tiny_agent(**generation))
+
+
+def any_spread(first: list[str], second: list[str]) -> list[float]:
+    """Rewards that differ between almost any two joint actions."""
+    return [
+        (3 * sum(map(ord, a)) + 5 * sum(map(ord, b))) % 101 / 100
+        for a, b in zip(first, second, strict=True)
+    ]
+
+
+CASES = {
+    "one turn": {},
+    "two turns": {"num_turns": 2},
+    "three turns": {"num_turns": 3, "num_generations": 2, "max_new_tokens": 8},
+    "crossed": {"joint_mode": "cross", "num_generations": 2, "num_turns": 2, "max_new_tokens": 8},
+    "crossed, one turn": {"joint_mode": "cross", "num_generations": 3},
+    "eight generations": {"num_generations": 8},
+    "discounted": {"num_turns": 2, "discount": 0.5},
+    "not normalised": {"num_turns": 2, "advantage_normalization": False},
+    "one shared policy": {"num_turns": 2, "team": shared},
+    "truncated sampling": {"temperature": 0.7, "top_k": 60, "top_p": 0.9},
+    "one token": {"max_new_tokens": 1, "num_generations": 6},
+    "small micro-batches": {"num_turns": 2, "max_tokens_per_batch": 200},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
+    options = {"num_turns": 1, "num_generations": 3, "team": separate, "max_new_tokens": 12, **case}
+    env = make("story-length-ratio-v0", num_turns=options.pop("num_turns"), reward_func=any_spread)
+    team = options.pop("team")()
+    config = MAGRPOConfig(max_grad_norm=None, agent_learning_rate=1e-12, **QUIET, **options)
+    trainer = MAGRPOTrainer(env, team, config)
+    rollout = trainer.collect([0, 4])
+
+    models = {name: agent.model for name, agent in team.items()}
+    generation = GenerationConfig(**config.generation)
+    expected = magrpo_loss(
+        rollout,
+        models,
+        generation,
+        discount=config.discount,
+        normalize=config.advantage_normalization,
+    )
+    for model in models.values():
+        model.zero_grad()
+    expected.backward()
+    gradients = {
+        name: {key: weight.grad.clone() for key, weight in model.named_parameters()}
+        for name, model in models.items()
+    }
+
+    metrics = trainer.update(rollout)
+    steps = metrics["train/num_optimizer_steps"]
+    assert metrics["train/loss"] * steps == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
+    for name, model in models.items():
+        for key, weight in model.named_parameters():
+            reference = gradients[name][key]
+            error = float((weight.grad - reference).norm())
+            assert error <= 1e-5 * float(reference.norm()) + 1e-7, (name, key)
+
+
+def test_kept_log_probs_equal_those_of_the_update() -> None:
+    agent = tiny_agent(temperature=0.7, top_k=60, top_p=0.9)
+    completions = [c for group in agent.act(["a", "a longer prompt"], 4, seed=0) for c in group]
+    batch = collate([Sample(c, 1.0, 1.0) for c in completions])
+    log_probs = completion_log_probs(agent.model, batch, agent.generation)
+    torch.testing.assert_close(log_probs.detach(), batch.old_log_probs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_end_token_is_trained_and_padding_is_not() -> None:
+    """Raise the end token after 'a' only: what a pad that is an end token would blur."""
+    agent = letter_agent()
+    env = TextEnv([{"prompt": "a"}], lambda c: [float(text == "") for text in c], num_agents=1)
+    config = MAGRPOConfig(
+        num_train_epochs=30, num_generations=8, agent_learning_rate=0.02, max_new_tokens=2, **QUIET
+    )
+    trainer = MAGRPOTrainer(env, {"agent_0": agent}, config)
+    before = evaluate(env, trainer.agents, num_samples=200).metrics["reward_mean"]
+    trainer.train()
+    after = trainer.evaluate(num_samples=200).metrics["reward_mean"]
+    assert before < 0.5
+    assert after > 0.95
+
+
+@pytest.mark.parametrize("num_turns", [1, 2])
+@pytest.mark.parametrize("team", ["separate", "shared", "one frozen"])
+def test_it_learns_to_say_the_same(num_turns: int, team: str) -> None:
+    agents = {name: letter_agent(i) for i, name in enumerate(NAMES)}
+    if team == "shared":
+        agents = dict.fromkeys(NAMES, letter_agent())
+    if team == "one frozen":
+        agents["agent_0"] = FixedAgent("c")
+    env = matching_env(num_turns)
+    config = MAGRPOConfig(
+        num_train_epochs=40,
+        rollout_batch_size=4,
+        num_generations=8,
+        agent_learning_rate=0.02,
+        **QUIET,
+    )
+    trainer = MAGRPOTrainer(env, agents, config)
+    before = trainer.evaluate(num_samples=50).metrics["reward_mean"]
+    trainer.train()
+    after = trainer.evaluate(num_samples=50).metrics["reward_mean"]
+    assert before < 0.5
+    assert after > 0.9
+
+
+def test_several_passes_with_a_clip_range_learn_too() -> None:
+    agents = {name: letter_agent(i) for i, name in enumerate(NAMES)}
+    config = MAGRPOConfig(
+        num_train_epochs=20,
+        rollout_batch_size=4,
+        num_generations=4,
+        agent_learning_rate=0.02,
+        num_iterations=3,
+        train_batch_size=4,
+        clip_range=0.2,
+        **QUIET,
+    )
+    trainer = MAGRPOTrainer(matching_env(), agents, config)
+    trainer.train()
+    assert trainer.evaluate(num_samples=50).metrics["reward_mean"] > 0.9
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    weights = []
+    for seed in (1, 1, 2):
+        team = separate(max_new_tokens=8)
+        config = MAGRPOConfig(seed=seed, rollout_batch_size=5, agent_learning_rate=1e-3, **QUIET)
+        MAGRPOTrainer(make("story-length-ratio-v0"), team, config).train()
+        weights.append(torch.cat([w.flatten() for w in team["agent_1"].model.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_only_what_may_be_trained_changes() -> None:
+    team = separate(max_new_tokens=8)
+    frozen = tiny_agent(1, max_new_tokens=8)
+    frozen.frozen = True
+    team["agent_1"] = frozen
+    before = {name: agent.model.lm_head.weight.clone() for name, agent in team.items()}
+    config = MAGRPOConfig(rollout_batch_size=10, agent_learning_rate=1e-3, **QUIET)
+    MAGRPOTrainer(make("story-length-ratio-v0"), team, config).train()
+    assert not torch.equal(before["agent_0"], team["agent_0"].model.lm_head.weight)
+    assert torch.equal(before["agent_1"], team["agent_1"].model.lm_head.weight)
+    assert (team["agent_0"].policy_version, frozen.policy_version) == (1, 0)
+    with pytest.raises(ValueError, match=r"nothing to train"):
+        MAGRPOTrainer(make("story-length-ratio-v0"), dict.fromkeys(NAMES, FixedAgent("")))
+
+
+def test_scaled_rewards_give_the_same_update() -> None:
+    gradients = []
+    for processor in (None, RewardProcessors.scale(factor=100.0)):
+        env = make("story-length-ratio-v0", num_turns=2, reward_processor=processor)
+        team = separate(max_new_tokens=8)
+        trainer = MAGRPOTrainer(env, team, MAGRPOConfig(max_grad_norm=None, **QUIET))
+        trainer.update(trainer.collect([0]))
+        gradients.append(torch.cat([w.grad.flatten() for w in team["agent_0"].model.parameters()]))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+
+def test_groups_without_spread_are_skipped_and_counted() -> None:
+    team = separate(max_new_tokens=4)
+    env = TextEnv([{"prompt": "p"}], lambda a, b: [1.0] * len(a))
+    trainer = MAGRPOTrainer(env, team, MAGRPOConfig(**QUIET))
+    before = team["agent_0"].model.lm_head.weight.clone()
+    metrics = trainer.update(trainer.collect([0]))
+    assert metrics["train/frac_zero_std_groups"] == 1.0
+    assert metrics["train/num_optimizer_steps"] == 0
+    assert torch.equal(before, team["agent_0"].model.lm_head.weight)
+
+
+def test_a_broken_model_stops_the_run_and_leaves_the_batch(tmp_path: Path) -> None:
+    team = separate(max_new_tokens=4)
+    config = MAGRPOConfig(output_dir=str(tmp_path), **QUIET)
+    trainer = MAGRPOTrainer(make("story-length-ratio-v0"), team, config)
+    rollout = trainer.collect([0])
+    with torch.no_grad():
+        team["agent_0"].model.lm_head.weight[3, 3] = math.nan
+    with pytest.raises(FloatingPointError, match=r"finite loss, got nan for the policy of agent_0"):
+        trainer.update(rollout)
+    batch = torch.load(tmp_path / "nonfinite_batch.pt")
+    assert batch["input_ids"].shape == batch["attention_mask"].shape
+
+
+def test_a_run_that_never_reaches_turn_two_says_so_once() -> None:
+    team = dict.fromkeys(NAMES, tiny_agent(max_new_tokens=4))
+    env = make("story-length-ratio-v0", num_turns=2, early_termination_threshold=-0.2)
+    config = MAGRPOConfig(num_train_epochs=2, rollout_batch_size=10, **QUIET)
+    with pytest.warns(
+        UserWarning, match=r"Every group ended at turn 1 although num_turns=2"
+    ) as seen:
+        MAGRPOTrainer(env, team, config).train()
+    assert len([w for w in seen if "Every group" in str(w.message)]) == 1
+
+
+def test_models_and_parts_build_the_env(tmp_path: Path) -> None:
+    model = tiny_llama()
+    trainer = MAGRPOTrainer(
+        agents=[model, model],
+        tokenizer=byte_tokenizer(),
+        reward_func=lambda first, second: [float(len(a)) for a in first],
+        train_dataset=[{"prompt": "p"}],
+        eval_dataset=[{"prompt": "q"}],
+        args=MAGRPOConfig(max_new_tokens=4, output_dir=str(tmp_path / "run"), **QUIET),
+    )
+    assert trainer.agents["agent_0"] is trainer.agents["agent_1"]
+    trainer.train()
+    trainer.save_model(tmp_path / "models")
+    for name in NAMES:
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "models" / name)
+        assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 3  # before, one rollout, after
+    assert '"turn_1/expected_return"' in lines[1]
+    assert '"eval/turn_1/reward_mean"' in lines[2]
+
+
+def bad(**changes: object) -> None:
+    parts: dict = {
+        "agents": [tiny_llama(0), tiny_llama(1)],
+        "tokenizer": byte_tokenizer(),
+        "reward_func": lambda first, second: [0.0] * len(first),
+        "train_dataset": [{"prompt": "p"}],
+        "args": MAGRPOConfig(max_new_tokens=4, **QUIET),
+    }
+    MAGRPOTrainer(**{**parts, **changes}).train()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"train_dataset": []}, ValueError, "at least one row"),
+        ({"train_dataset": [{"text": "p"}]}, ValueError, "column 'prompt' in row 0"),
+        ({"train_dataset": None}, ValueError, "train_dataset"),
+        ({"tokenizer": None}, ValueError, "tokenizer="),
+        ({"tokenizer": [byte_tokenizer()] * 3}, ValueError, "one tokenizer, or 2"),
+        ({"formatters": [str, str, str]}, ValueError, "one formatter, or 2"),
+        ({"reward_func": lambda first: []}, TypeError, "2 positional arguments"),
+        ({"reward_func": lambda a, b, tests: []}, TypeError, "'tests'"),
+        ({"reward_func": lambda a, b: [1.0]}, ValueError, "Expected 4 rewards"),
+        ({"reward_func": lambda a, b: [math.nan] * len(a)}, ValueError, "finite reward, got nan"),
+        ({"args": MAGRPOConfig(num_turns=2)}, ValueError, "Expected a transition"),
+        ({"args": MAGRPOConfig(num_generations=1)}, ValueError, "num_generations of at least 2"),
+        ({"train_dataset": [{"prompt": "x" * 600}]}, ValueError, "a prompt of at most 508 tokens"),
+        ({"config": MAGRPOConfig()}, ValueError, "config= or args="),
+        ({"env": make("story-length-ratio-v0")}, ValueError, "env= or the parts"),
+    ],
+)
+def test_bad_input_gets_one_sentence(changes: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        bad(**changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_generations": 0}, "num_generations"),
+        ({"num_iterations": 2}, "clip_range"),
+        ({"joint_mode": "crossed"}, "aligned, cross"),
+        ({"loss_type": "mean"}, "loss_type"),
+        ({"discount": 1.5}, "discount"),
+        ({"agent_learning_rate": 0.0}, "agent_learning_rate"),
+        ({"eval_interval": -1}, "eval_interval"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MAGRPOConfig(**settings)
+
+
+def test_settings_of_the_env_belong_to_the_env() -> None:
+    env = make("story-length-ratio-v0", num_turns=2)
+    team = dict.fromkeys(NAMES, tiny_agent())
+    for settings in ({"num_turns": 3}, {"early_termination_threshold": 0.5}):
+        with pytest.raises(ValueError, match="set where the env is made"):
+            MAGRPOTrainer(env, team, MAGRPOConfig(**settings))
+    MAGRPOTrainer(env, team, MAGRPOConfig(num_turns=2))
+    with pytest.raises(TypeError, match="as a dict by name"):
+        MAGRPOTrainer(env, [tiny_llama()])
+    with pytest.raises(ValueError, match="an agent for each of"):
+        MAGRPOTrainer(env, {"agent_0": tiny_agent()})
+
+
+def test_empty_completions_of_scripted_partners_are_fine() -> None:
+    team = {"agent_0": tiny_agent(max_new_tokens=4), "agent_1": RandomAgent(["", "\n", "🐉" * 50])}
+    config = MAGRPOConfig(rollout_batch_size=10, **QUIET)
+    trainer = MAGRPOTrainer(make("story-length-ratio-v0", num_turns=2), team, config)
+    trainer.train()
+    assert isinstance(trainer.agents["agent_0"], LMAgent)
+    assert trainer.num_env_steps == 10 * (4 + 16)

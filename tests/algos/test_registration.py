@@ -1,0 +1,89 @@
+"""Learners by name; every registered one learns and saves."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from tiny import letter_agent, matching_env
+
+from motet import algos
+from motet.algos import MAGRPOConfig, MAGRPOTrainer
+from motet.algos.registration import registry
+
+NAMES = ("agent_0", "agent_1")
+
+
+def config(**changes: object) -> MAGRPOConfig:
+    settings = {
+        "num_train_epochs": 50,
+        "rollout_batch_size": 4,
+        "num_generations": 8,
+        "agent_learning_rate": 0.02,
+        "progress_bar": False,
+    }
+    return MAGRPOConfig(**{**settings, **changes})
+
+
+@pytest.mark.parametrize("normalization", [True, False])
+@pytest.mark.parametrize("name", sorted(algos.registry))
+def test_every_learner_learns_saves_and_plays(
+    name: str, normalization: bool, tmp_path: Path
+) -> None:
+    team = {agent: letter_agent(i) for i, agent in enumerate(NAMES)}
+    learner = algos.make(name, matching_env(), team, config(advantage_normalization=normalization))
+    learner.train()
+    assert (
+        algos.evaluate(matching_env(), learner.agents, num_samples=50).metrics["reward_mean"] > 0.8
+    )
+    learner.save_model(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == list(NAMES)
+
+
+def test_without_normalisation_the_baselines_differ_by_what_they_subtract() -> None:
+    gradients = {}
+    for name in ("magrpo", "marloo", "mareinforce"):
+        team = {agent: letter_agent(i) for i, agent in enumerate(NAMES)}
+        learner = algos.make(
+            name,
+            matching_env(),
+            team,
+            config(advantage_normalization=False, max_grad_norm=None),
+        )
+        learner.update(learner.collect([0, 1, 2, 3]))
+        gradients[name] = team["agent_0"].model.lm_head.weight.grad
+    # leave-one-out is the mean baseline times G / (G - 1)
+    assert (gradients["marloo"] - gradients["magrpo"] * 8 / 7).abs().max() < 1e-6
+    assert (gradients["mareinforce"] - gradients["magrpo"]).abs().max() > 1e-4
+
+
+def test_defaults_of_the_relatives() -> None:
+    team = dict.fromkeys(NAMES, letter_agent())
+    assert not algos.make("marloo", matching_env(), team).config.advantage_normalization
+    assert algos.make("magrpo", matching_env(), team).config.advantage_normalization
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(KeyError, match=r"got 'margpo'.* Did you mean 'magrpo'"):
+        algos.make("margpo", matching_env(), {})
+
+
+def test_registering_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.algos.registration.registry", dict(registry))
+    algos.register("magrpo")(MAGRPOTrainer)
+    with pytest.raises(ValueError, match="Expected a new name, got 'magrpo'"):
+        algos.register("magrpo")(lambda **kwargs: None)
+
+
+def test_plug_ins_load_on_the_first_miss_and_a_broken_one_only_warns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [
+        EntryPoint("broken", "no_such_package_at_all", "motet.algos"),
+        EntryPoint("magrpo", "motet.algos.magrpo", "motet.algos"),
+    ]
+    monkeypatch.setattr("motet.algos.registration.entry_points", lambda group: points)
+    with (
+        pytest.warns(UserWarning, match="no_such_package_at_all did not load"),
+        pytest.raises(KeyError, match="Expected one of"),
+    ):
+        algos.make("of-a-plug-in", matching_env(), {})

@@ -1,0 +1,108 @@
+"""Small real models for tests: a byte tokenizer and Llamas with random weights.
+
+The tokenizer's pad token is its end token, as SmolLM2-Instruct's is: what confuses the two fails.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from motet.agents import Completion, GenerationConfig, LMAgent
+from motet.envs import TextEnv
+
+END = 0
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<|end|>": END, **{letter: i + 1 for i, letter in enumerate(alphabet)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>"
+    )
+
+
+def tiny_llama(seed: int = 0, *, context: int = 512) -> LlamaForCausalLM:
+    """A two-layer Llama over bytes that ends a completion after about twenty tokens."""
+    config = LlamaConfig(
+        vocab_size=257,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        eos_token_id=END,
+        pad_token_id=END,
+        bos_token_id=None,
+        initializer_range=0.2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).eval()
+
+
+def tiny_agent(seed: int = 0, *, context: int = 512, **generation: float | bool | None) -> LMAgent:
+    settings = GenerationConfig(**{"max_new_tokens": 24, **generation})
+    return LMAgent(
+        tiny_llama(seed, context=context), byte_tokenizer(), generation=settings, seed=seed
+    )
+
+
+class CountingAgent:
+    """Wrap an agent and record how often, and with how many observations, it was asked."""
+
+    def __init__(self, agent: LMAgent) -> None:
+        self._agent = agent
+        self.calls: list[int] = []
+
+    def act(
+        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+    ) -> list[list[Completion]]:
+        self.calls.append(len(observations))
+        return self._agent.act(observations, num_generations, seed=seed)
+
+
+LETTERS = "abcd"
+
+
+def letter_agent(seed: int = 0, **kwargs: bool) -> LMAgent:
+    """An agent that says one of four letters, or nothing: the smallest thing that can learn."""
+    vocabulary = {"<|end|>": END, **{letter: i + 1 for i, letter in enumerate(LETTERS)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|end|>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        eos_token_id=END,
+        pad_token_id=END,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config).eval()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>"
+    )
+    return LMAgent(model, fast, generation=GenerationConfig(max_new_tokens=1), seed=seed, **kwargs)
+
+
+def matching_env(num_turns: int = 1, **kwargs: object) -> TextEnv:
+    """Reward 1 when both agents say the same letter."""
+    return TextEnv(
+        [{"prompt": letter} for letter in LETTERS],
+        lambda first, second: [float(a == b != "") for a, b in zip(first, second, strict=True)],
+        transition=lambda prompt: [prompt, prompt],
+        num_turns=num_turns,
+        **kwargs,
+    )
