@@ -45,7 +45,7 @@ type: $(READY) ## check types
 	@for folder in envs agents algos; do ln -sfn ../../$$folder $(TYPES)/motet/$$folder; done
 	MYPYPATH=$(TYPES) $(BIN)/mypy --namespace-packages --explicit-package-bases \
 		-p motet.envs -p motet.agents -p motet.algos
-	MYPYPATH=$(TYPES) $(BIN)/mypy --namespace-packages --explicit-package-bases examples
+	MYPYPATH=$(TYPES):examples $(BIN)/mypy --namespace-packages --explicit-package-bases examples
 
 build: $(READY) ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .

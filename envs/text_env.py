@@ -15,44 +15,29 @@ learner that bootstraps from truncated episodes would otherwise see value beyond
 """
 
 import copy
-import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import gymnasium
 import numpy as np
-from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
-from motet.envs.named_call import NamedCall, by_name
+from motet.envs.early_termination import EarlyTermination, early_stops, turns_credited
 from motet.envs.registration import EnvSpec
 from motet.envs.rewards import JointReward, RewardProcessor
-from motet.envs.text_space import TextSpace
-from motet.envs.text_state import RowOrder, StepResult, TextState
-
-Row = Mapping[str, Any]
-Formatter = Callable[[Any], str]
-
-TRANSITION_NAMES = (
-    "prompt",
-    "agent_completions",
-    "num_agents",
-    "prompt_history_per_agent",
-    "response_history_per_agent",
-    "row",
-    "turn",
-    "reward",
+from motet.envs.row_sampler import RowSampler
+from motet.envs.task_parts import (
+    Dataset,
+    Formatter,
+    checked_agent_names,
+    checked_row,
+    dataset_columns,
+    one_formatter_each,
 )
-
-
-class Dataset(Protocol):
-    """What a task reads its rows from: a list of mappings, a `datasets.Dataset`, or the like."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    def __getitem__(self, index: int, /) -> Row:
-        """Return one row."""
+from motet.envs.text_space import TextSpace
+from motet.envs.text_state import StepResult, TextState
+from motet.envs.transition import Transition
 
 
 class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo is untyped here
@@ -61,11 +46,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     Args:
         dataset: rows, each a mapping with at least the column `prompt`.
         reward_func: scores joint actions; `motet.envs.rewards.JointReward` has the contract.
-        transition: `transition(prompt, agent_completions, num_agents, ...)` returns the N prompts
-            of the next turn, used verbatim. It takes by name any of `TRANSITION_NAMES`: `prompt`
-            is the row's, the two histories are one list per agent and include this turn, `row`
-            the dataset row, `turn` the turn just played (1 for the first) and `reward` the
-            team's mean reward of it.
+        transition: writes the prompts of the next turn; `motet.envs.transition.Transition` has
+            the contract.
         formatters: `f(row) -> str`, one for all agents or one per agent, for the first prompts.
             Default: the row's `prompt`.
         num_agents: N.
@@ -104,12 +86,12 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         agent_names: Sequence[str] | None = None,
         num_turns: int = 1,
         early_termination_threshold: float | None = None,
-        early_termination: Literal["group", "branch"] = "group",
+        early_termination: EarlyTermination = "group",
         reward_processor: RewardProcessor | None = None,
         shuffle: bool = False,
         render_mode: Literal["ansi", "human"] | None = None,
     ) -> None:
-        self.possible_agents = _agent_names(num_agents, agent_names)
+        self.possible_agents = checked_agent_names(num_agents, agent_names)
         self.agents: list[str] = []
         self.dataset = dataset
         self.num_turns = num_turns
@@ -117,21 +99,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         self.early_termination = early_termination
         self.render_mode = render_mode
         self._check_turns(transition)
-        self._formatters = _formatters(formatters, len(self.possible_agents))
+        self._formatters = one_formatter_each(formatters, len(self.possible_agents))
         self._reward = JointReward(
-            reward_func, reward_processor, self.possible_agents, _columns(dataset)
+            reward_func, reward_processor, self.possible_agents, dataset_columns(dataset)
         )
-        self._transition = (
-            NamedCall(transition, role="transition", available=TRANSITION_NAMES)
-            if transition is not None
-            else None
-        )
+        self._transition = None if transition is None else Transition(transition)
         self._observation_spaces = {name: TextSpace() for name in self.possible_agents}
         self._action_spaces = {name: TextSpace() for name in self.possible_agents}
-        self._shuffle = shuffle
-        self._order = RowOrder()
-        self._rng: np.random.Generator | None = None
-        self._permutation: tuple[int | None, np.ndarray[Any, Any] | None] = (None, None)
+        self._rows = RowSampler(len(dataset), shuffle=shuffle)
         self._state: TextState | None = None
 
     # --- PettingZoo's interface ---------------------------------------------------------------
@@ -149,11 +124,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     @property
     def np_random(self) -> np.random.Generator:
         """The env's own random generator; seeded by `reset(seed=...)`."""
-        if self._rng is None:
-            self._rng = seeding.np_random()[0]
-            if self._order.rng is not None:
-                self._rng.bit_generator.state = self._order.rng
-        return self._rng
+        return self._rows.rng
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -172,11 +143,10 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             TypeError: where it is no integer.
         """
         if seed is not None:
-            self._rng = seeding.np_random(seed)[0]
-            self._order = RowOrder()
+            self._rows.seed(seed)
         row = (options or {}).get("row")
         if row is None:
-            row = self._next_row()
+            row = self._rows.next_row()
         elif not isinstance(row, int | np.integer):
             raise TypeError(f"Expected an integer as options['row'], got {row!r}.")
         elif not 0 <= row < len(self.dataset):
@@ -264,7 +234,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`.
         """
-        return dataclasses.replace(self._current(), order=self._order_now())
+        return replace(self._current(), order=self._rows.order())
 
     def set_state(self, state: TextState, *, seed: int | None = None) -> None:
         """Go to a snapshot of this env or of a clone of it.
@@ -276,8 +246,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         """
         self._state = state
         self.agents = [] if state.ended else self.possible_agents[:]
-        self._order = state.order
-        self._rng = None if seed is None else seeding.np_random(seed)[0]
+        self._rows.restore(state.order, seed=seed)
 
     def clone(self, *, seed: int | None = None) -> Self:
         """Return an independent env at the same point, sharing dataset and functions.
@@ -290,15 +259,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         twin.agents = self.agents[:]
         twin._observation_spaces = copy.deepcopy(self._observation_spaces)
         twin._action_spaces = copy.deepcopy(self._action_spaces)
-        twin._order = self._order_now()
-        twin._rng = None if seed is None else seeding.np_random(seed)[0]
+        twin._rows = self._rows.copy(seed=seed)
         return twin
 
     # --- batched stepping ---------------------------------------------------------------------
 
     def initial_state(self, row: int) -> TextState:
         """Return the state at the start of an episode on a dataset row, without entering it."""
-        item = self._row(row)
+        item = checked_row(self.dataset, row)
         prompts = tuple(formatter(item) for formatter in self._formatters)
         for name, prompt in zip(self.possible_agents, prompts, strict=True):
             if not isinstance(prompt, str):
@@ -349,8 +317,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         texts = [self._texts(actions) for actions in joint_actions]
         if not texts:
             return []
-        rewards = self._reward(states, texts, [self._row(state.row) for state in states])
-        stops = self._early_stops(rewards, groups or range(len(states)))
+        rows = [checked_row(self.dataset, state.row) for state in states]
+        rewards = self._reward(states, texts, rows)
+        stops = early_stops(
+            rewards,
+            groups or range(len(states)),
+            self.early_termination_threshold,
+            self.early_termination,
+        )
         return [
             self._advance(state, said, reward, stop)
             for state, said, reward, stop in zip(states, texts, rewards, stops, strict=True)
@@ -363,24 +337,19 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     ) -> StepResult:
         turn = state.turn + 1
         ended = stop or turn == self.num_turns
-        turns_credited = 1
-        if stop and self.early_termination == "branch":
-            turns_credited += self.num_turns - turn
-        credited = tuple(value * turns_credited for value in reward)
-        after = TextState(
-            state.row,
-            state.observations,
-            (*state.actions, texts),
-            (*state.rewards, credited),
-            ended,
-            state.order,
+        times = turns_credited(turn, self.num_turns, stopped=stop, mode=self.early_termination)
+        credited = tuple(value * times for value in reward)
+        after = replace(
+            state,
+            actions=(*state.actions, texts),
+            rewards=(*state.rewards, credited),
+            ended=ended,
         )
-        seen = ("",) * len(texts) if ended else self._next_prompts(after, reward)
+        seen = ("",) * len(texts)
         if not ended:
-            after = TextState(
-                state.row, (*state.observations, seen), after.actions, after.rewards,
-                False, state.order,
-            )  # fmt: skip
+            assert self._transition is not None  # num_turns > 1 was checked when the env was built
+            seen = self._transition(after, checked_row(self.dataset, state.row), reward)
+            after = replace(after, observations=(*state.observations, seen))
         names = self.possible_agents
         return StepResult(
             state=after,
@@ -393,57 +362,6 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
                 for (name, info), value in zip(self.infos(after).items(), reward, strict=True)
             },
         )
-
-    def _next_prompts(self, state: TextState, reward: tuple[float, ...]) -> tuple[str, ...]:
-        assert self._transition is not None  # num_turns > 1 was checked when the env was built
-        row = self._row(state.row)
-        prompts = self._transition(
-            **by_name(
-                self._transition.names,
-                {
-                    "prompt": lambda: row["prompt"],
-                    "agent_completions": lambda: list(state.actions[-1]),
-                    "num_agents": lambda: len(self.possible_agents),
-                    "prompt_history_per_agent": lambda: _per_agent(state.observations),
-                    "response_history_per_agent": lambda: _per_agent(state.actions),
-                    "row": lambda: row,
-                    "turn": lambda: state.turn,
-                    "reward": lambda: sum(reward) / len(reward),
-                },
-            )
-        )
-        expected = len(self.possible_agents)
-        if not isinstance(prompts, Collection):
-            raise TypeError(
-                f"Expected a list of {expected} prompts from transition, one per agent, got "
-                f"{prompts!r} for row {state.row} after turn {state.turn}."
-            )
-        if isinstance(prompts, str) or len(prompts) != expected:
-            raise ValueError(
-                f"Expected {expected} prompts from transition, one per agent, got {prompts!r} "
-                f"for row {state.row} after turn {state.turn}."
-            )
-        if any(not isinstance(prompt, str) for prompt in prompts):
-            raise TypeError(
-                f"Expected strings from transition, got {list(prompts)!r} for row {state.row} "
-                f"after turn {state.turn}."
-            )
-        return tuple(prompts)
-
-    def _early_stops(
-        self, rewards: Sequence[tuple[float, ...]], groups: Sequence[int]
-    ) -> list[bool]:
-        threshold = self.early_termination_threshold
-        if threshold is None:
-            return [False] * len(rewards)
-        team = [sum(values) / len(values) for values in rewards]
-        if self.early_termination == "branch":
-            return [reward > threshold for reward in team]
-        members: dict[int, list[float]] = {}
-        for group, reward in zip(groups, team, strict=True):
-            members.setdefault(group, []).append(reward)
-        stops = {group: sum(own) / len(own) > threshold for group, own in members.items()}
-        return [stops[group] for group in groups]
 
     def _texts(self, actions: Mapping[str, str]) -> tuple[str, ...]:
         names = self.possible_agents
@@ -466,36 +384,6 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
                     f"{actions[name][:80]!r}; it holds a lone surrogate."
                 )
         return tuple(actions[name] for name in names)
-
-    def _row(self, index: int) -> Row:
-        row = self.dataset[index]
-        if "prompt" not in row:
-            raise ValueError(
-                f"Expected a column 'prompt' in row {index} of the dataset, got {list(row)}."
-            )
-        return row
-
-    def _order_now(self) -> RowOrder:
-        """Return the order with the generator's present state in it, where one decides rows."""
-        if self._rng is None and (self._order.rng is not None or not self._shuffle):
-            return self._order
-        return dataclasses.replace(self._order, rng=self.np_random.bit_generator.state)
-
-    def _next_row(self) -> int:
-        size = len(self.dataset)
-        position = self._order.position % size
-        if not self._shuffle:
-            self._order = dataclasses.replace(self._order, position=position + 1)
-            return position
-        pass_seed = self._order.pass_seed
-        if position == 0 or pass_seed is None:
-            pass_seed = int(self.np_random.integers(2**63))
-        self._order = RowOrder(position + 1, pass_seed, self._order.rng)
-        if self._permutation[0] != pass_seed:
-            self._permutation = pass_seed, np.random.default_rng(pass_seed).permutation(size)
-        permutation = self._permutation[1]
-        assert permutation is not None  # set together with its seed
-        return int(permutation[position])
 
     def _current(self) -> TextState:
         if self._state is None:
@@ -528,56 +416,3 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     def _check_name(self, agent: str) -> None:
         if agent not in self.possible_agents:
             raise KeyError(f"Expected one of {self.possible_agents}, got {agent!r}.")
-
-
-def _agent_names(num_agents: int, agent_names: Sequence[str] | None) -> list[str]:
-    if num_agents < 1:
-        raise ValueError(f"Expected num_agents of at least 1, got {num_agents}.")
-    names = [f"agent_{i}" for i in range(num_agents)] if agent_names is None else list(agent_names)
-    if len(names) != num_agents or len(set(names)) != num_agents:
-        raise ValueError(f"Expected {num_agents} different agent_names, got {names}.")
-    return names
-
-
-def _formatters(
-    formatters: Formatter | Sequence[Formatter] | None, num_agents: int
-) -> list[Formatter]:
-    if formatters is None:
-        return [_prompt_column] * num_agents
-    if callable(formatters):
-        return [formatters] * num_agents
-    if len(formatters) != num_agents:
-        raise ValueError(
-            f"Expected one formatter, or {num_agents}, one per agent; got {len(formatters)}."
-        )
-    for formatter in formatters:
-        if not callable(formatter):
-            raise TypeError(f"Expected callables as formatters, got {formatter!r}.")
-    return list(formatters)
-
-
-def _prompt_column(row: Row) -> str:
-    prompt: str = row["prompt"]
-    return prompt
-
-
-def _columns(dataset: Dataset) -> tuple[str, ...]:
-    if len(dataset) == 0:
-        raise ValueError("Expected at least one row in the dataset, got an empty one.")
-    rows = range(len(dataset)) if isinstance(dataset, list | tuple) else range(1)
-    for index in rows:
-        row = dataset[index]
-        if not isinstance(row, Mapping):
-            raise TypeError(
-                f"Expected mappings as dataset rows, such as {{'prompt': 'Rain'}}, got {row!r} "
-                f"as row {index}."
-            )
-        if "prompt" not in row:
-            raise ValueError(
-                f"Expected a column 'prompt' in row {index} of the dataset, got {list(row)}."
-            )
-    return tuple(dataset[0])
-
-
-def _per_agent(turns: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    return [list(texts) for texts in zip(*turns, strict=True)]

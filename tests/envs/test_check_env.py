@@ -17,12 +17,17 @@ import pytest
 from good_env import BROKEN, FixedStart, Good, GoodWrapper
 from gymnasium import spaces
 
-from motet.envs import EnvCheckError, TextSpace, check_env, spec
+from motet.envs import EnvCheckError, TextSpace, check_env, registry, spec
 
 
 @pytest.mark.parametrize("env", [FixedStart, Good, Good(), lambda: GoodWrapper(Good())])
 def test_good_environments_pass(env):
     check_env(env)
+
+
+@pytest.mark.parametrize("id", sorted(registry))
+def test_every_registered_task_passes(id):
+    check_env(id)
 
 
 @pytest.mark.parametrize("num_turns", [1, 2])

@@ -440,3 +440,9 @@ def test_wrong_arguments_are_sentences(kwargs, exception, sentence):
 def test_prompts_must_be_strings():
     with pytest.raises(TypeError, match="prompt of agent_0 for row 0, got 3 of type int"):
         make(dataset=[{"prompt": 3}]).reset()
+
+
+def test_a_row_that_lacks_a_column_is_found_when_the_env_is_built():
+    rows = [{"prompt": "a", "word": "x"}, {"prompt": "b"}]
+    with pytest.raises(ValueError, match=r"row 1 without \['word'\]"):
+        TextEnv(rows, lambda first, second, word: [0.0] * len(first))

@@ -1,0 +1,81 @@
+"""Transitions: what agents read after a turn, and the one place where a transition is called."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from motet.envs.named_call import NamedCall, by_name
+from motet.envs.task_parts import Row
+from motet.envs.text_state import TextState
+
+TRANSITION_NAMES = (
+    "prompt",
+    "agent_completions",
+    "num_agents",
+    "prompt_history_per_agent",
+    "response_history_per_agent",
+    "row",
+    "turn",
+    "reward",
+)
+
+
+class Transition:
+    """Call a transition for one branch and check what it returns.
+
+    `transition(prompt, agent_completions, num_agents, ...)` returns the N prompts of the next
+    turn, used verbatim. It takes by name any of `TRANSITION_NAMES`: `prompt` is the row's, the two
+    histories are one list per agent and include this turn, `row` is the dataset row, `turn` the
+    turn just played (1 for the first) and `reward` the team's mean reward of it.
+
+    Args:
+        func: the user's function.
+    """
+
+    def __init__(self, func: Callable[..., Sequence[str]]) -> None:
+        self._call = NamedCall(func, role="transition", available=TRANSITION_NAMES)
+
+    def __call__(self, state: TextState, row: Row, reward: Sequence[float]) -> tuple[str, ...]:
+        """Return the (N,) prompts of the next turn.
+
+        Args:
+            state: after the turn's actions.
+            row: the dataset row.
+            reward: (N,) rewards of the turn.
+
+        Raises:
+            TypeError: where the function returns no list, or one of something else than strings.
+            ValueError: where it returns another number of prompts than N.
+        """
+        num_agents = len(state.actions[-1])
+        prompts = self._call(
+            **by_name(
+                self._call.names,
+                {
+                    "prompt": lambda: row["prompt"],
+                    "agent_completions": lambda: list(state.actions[-1]),
+                    "num_agents": lambda: num_agents,
+                    "prompt_history_per_agent": lambda: _per_agent(state.observations),
+                    "response_history_per_agent": lambda: _per_agent(state.actions),
+                    "row": lambda: row,
+                    "turn": lambda: state.turn,
+                    "reward": lambda: sum(reward) / len(reward),
+                },
+            )
+        )
+        where = f"for row {state.row} after turn {state.turn}"
+        if not isinstance(prompts, Collection):
+            raise TypeError(
+                f"Expected a list of {num_agents} prompts from transition, one per agent, got "
+                f"{prompts!r} {where}."
+            )
+        if isinstance(prompts, str) or len(prompts) != num_agents:
+            raise ValueError(
+                f"Expected {num_agents} prompts from transition, one per agent, got {prompts!r} "
+                f"{where}."
+            )
+        if any(not isinstance(prompt, str) for prompt in prompts):
+            raise TypeError(f"Expected strings from transition, got {list(prompts)!r} {where}.")
+        return tuple(prompts)
+
+
+def _per_agent(turns: Sequence[tuple[str, ...]]) -> list[list[str]]:
+    return [list(texts) for texts in zip(*turns, strict=True)]
