@@ -7,7 +7,7 @@ P prompt tokens, T completion tokens (of a tree: turns), V vocabulary.
 from motet.algos.advantages import Baseline, group_mean, leave_one_out, no_baseline
 from motet.algos.baselines import mareinforce, marloo
 from motet.algos.batch import Batch
-from motet.algos.collect import collect_rollouts
+from motet.algos.collect import JointMode, collect_rollouts
 from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
@@ -22,6 +22,7 @@ __all__ = [
     "ConsoleLogger",
     "Evaluation",
     "JSONLLogger",
+    "JointMode",
     "Logger",
     "MAGRPOConfig",
     "MAGRPOTrainer",

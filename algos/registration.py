@@ -27,7 +27,7 @@ class Algorithm(Protocol):
     def train(self) -> None:
         """Train to the end of the schedule."""
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
         """Play episodes on held-out rows."""
 
     def save_model(self, output_dir: str | Path) -> None:

@@ -318,3 +318,42 @@ def test_empty_completions_of_scripted_partners_are_fine() -> None:
     trainer.train()
     assert isinstance(trainer.agents["agent_0"], LMAgent)
     assert trainer.num_env_steps == 10 * (4 + 16)
+
+
+class AnyParallelEnv:
+    """A PettingZoo-like env over strings with no dataset: its seed picks the letter to say."""
+
+    possible_agents = list(NAMES)
+
+    def __init__(self) -> None:
+        self.agents: list[str] = []
+        self._letter = ""
+
+    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
+        self.agents = self.possible_agents[:]
+        self._letter = "abcd"[(seed or 0) % 4]
+        return dict.fromkeys(self.agents, self._letter), {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
+        names, self.agents = self.agents, []
+        rewards = {name: float(actions[name] == self._letter) for name in names}
+        ends = dict.fromkeys(names, True)
+        return dict.fromkeys(names, ""), rewards, ends, dict.fromkeys(names, False), {}
+
+    def clone(self, *, seed: int | None = None) -> "AnyParallelEnv":
+        twin = AnyParallelEnv()
+        twin.agents, twin._letter = self.agents[:], self._letter
+        return twin
+
+
+def test_any_env_over_strings_is_trained_over_seeded_resets_with_rewards_of_each_agents_own() -> (
+    None
+):
+    config = MAGRPOConfig(
+        num_rollouts=60, rollout_batch_size=4, num_generations=8, agent_learning_rate=0.02, **QUIET
+    )
+    agents = {name: letter_agent(i) for i, name in enumerate(NAMES)}
+    trainer = MAGRPOTrainer(AnyParallelEnv(), agents, config, eval_env=AnyParallelEnv())
+    trainer.train()
+    assert trainer.num_env_steps == 60 * 4 * 8
+    assert trainer.evaluate(num_samples=10).metrics["reward_mean"] > 0.9

@@ -296,7 +296,7 @@ def test_entry_points_that_cannot_be_loaded():
 
 def test_a_module_before_the_id_is_imported_first(tmp_path, monkeypatch):
     (tmp_path / "registers_a_thing.py").write_text(
-        f"from motet.envs.registration import register\nregister('late/thing-v0', {ENV!r}, size=6)\n"
+        f"from motet.envs import register\nregister('late/thing-v0', {ENV!r}, size=6)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(error.NamespaceNotFound):

@@ -1,0 +1,236 @@
+"""Train two writers so that the second story is two to three times as long as the first.
+
+Each of them sees the instruction and nothing of the other. Shows a progress bar, then stories
+before and after on instructions held out from training, and the reward curve as a picture.
+
+    make demo                                      # the embedded model, two turns
+    make real                                      # SmolLM2-135M-Instruct, a few updates
+    python examples/story_len_ratio.py --model Qwen/Qwen2.5-0.5B --num-turns 2 --wandb
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from smollm2 import smollm2_folder
+
+from motet import agents, algos, envs
+from motet.envs.story_length_ratio import EVAL_PROMPTS
+
+MARKDOWN_WIDTH = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args:
+    """Train two writers on story-length-ratio-v0."""
+
+    model: str = "pocket"
+    """Hub id or folder of a causal language model; "pocket" is the embedded one."""
+    chat_template: bool = False
+    """Send the instructions through the model's chat template."""
+    num_turns: int = 1
+    """Turns of an episode; from the second on the writers get feedback."""
+    num_train_epochs: int = 3
+    """Passes over the ten training instructions."""
+    num_generations: int = 4
+    """Stories of each writer per instruction."""
+    joint_mode: algos.JointMode = "aligned"
+    """How stories are paired: the k-th with the k-th, or all with all."""
+    rollout_batch_size: int = 5
+    """Instructions per update."""
+    agent_learning_rate: float = 5e-5
+    """Learning rate of each writer."""
+    max_new_tokens: int = 128
+    """Most tokens of a story."""
+    temperature: float = 1.0
+    """Divides the logits while sampling."""
+    top_p: float | None = None
+    """Sample from the smallest set of tokens with this mass."""
+    top_k: int | None = None
+    """Sample from the k most likely tokens."""
+    seed: int = 42
+    """Seed of sampling and of the order of instructions."""
+    eval_num_samples: int = 4
+    """Stories per held-out instruction in the evaluation before and after."""
+    output_dir: Path = Path("out/story_len_ratio")
+    """Folder for models, metrics.jsonl, stories.md and reward.png."""
+    wandb: bool = False
+    """Log to Weights & Biases as well."""
+    wandb_project: str = "motet"
+    """Project there."""
+    wandb_entity: str | None = None
+    """Entity there."""
+    demo: bool = False
+    """Use the settings of `make demo` for everything about learning."""
+    real: bool = False
+    """Use SmolLM2-135M-Instruct and the settings of `make real`."""
+
+
+def demo_args(args: Args) -> Args:
+    """Settings with which the embedded model learns two turns in three minutes on two cores."""
+    return replace(
+        args,
+        model="pocket",
+        num_turns=2,
+        num_train_epochs=12,
+        num_generations=3,
+        joint_mode="cross",
+        agent_learning_rate=5e-4,
+        max_new_tokens=200,
+    )
+
+
+def real_args(args: Args) -> Args:
+    """A few updates of a real model: minutes on two cores."""
+    return replace(
+        args,
+        model=str(smollm2_folder()),
+        chat_template=True,
+        num_train_epochs=1,
+        num_generations=4,
+        rollout_batch_size=2,
+        agent_learning_rate=1e-5,
+        max_new_tokens=48,
+        eval_num_samples=1,
+    )
+
+
+def load(args: Args) -> agents.LMAgent:
+    """Return one writer."""
+    generation = agents.GenerationConfig(max_new_tokens=args.max_new_tokens)
+    if args.model == "pocket":
+        return agents.pocket(generation=generation)
+    return agents.LMAgent.from_pretrained(
+        args.model, generation=generation, chat_template=args.chat_template
+    )
+
+
+class Curve:
+    """A logger that keeps the metrics for the picture."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, Mapping[str, float]]] = []
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep one entry."""
+        self.entries.append((step, metrics))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def plot(self, path: Path) -> None:
+        """Draw mean rewards by env steps: of each turn while training, and on held-out rows."""
+        import matplotlib.pyplot as plt  # noqa: PLC0415  # optional: pip install "motet[plots]"
+
+        figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+        names = sorted({name for _, metrics in self.entries for name in metrics})
+        for name in names:
+            if not name.endswith("reward_mean") or name.startswith(("rollout/", "eval/turn_")):
+                continue
+            points = [(step, m[name]) for step, m in self.entries if name in m]
+            if name == "eval/reward_mean":
+                axes.plot(*zip(*points, strict=True), "ko--", label="held-out, all turns")
+            elif name.startswith("turn_"):
+                label = f"training, turn {name[5 : name.index('/')]}"
+                axes.plot(*zip(*points, strict=True), label=label)
+        axes.set(
+            xlabel="env steps (joint completions rewarded)",
+            ylabel="mean reward",
+            title="story-length-ratio-v0",
+            ylim=(0, 1.02),
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right")
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+
+Row = tuple[str, str, str, str]
+
+
+def story_rows(evaluation: algos.Evaluation, when: str, limit: int = 3) -> list[Row]:
+    """Return rows of the before/after table: instruction, when and ratio, both last stories."""
+    rows: list[Row] = []
+    seen = set()
+    for node in reversed(list(evaluation.rollout.nodes())):
+        if node.row in seen or not node.ended[0]:
+            continue
+        seen.add(node.row)
+        first, second = (group[0].text.strip() for group in node.completions.values())
+        ratio = f"{len(second) / len(first):.2f}" if first else "-"
+        reward = sum(values[0] for values in node.rewards.values()) / len(node.rewards)
+        instruction = EVAL_PROMPTS[node.row]
+        rows.append((instruction, f"{when}: ratio {ratio}, reward {reward:.2f}", first, second))
+    return sorted(rows, key=lambda row: EVAL_PROMPTS.index(row[0]))[:limit]
+
+
+def show(rows: Sequence[Row], console: Console, path: Path) -> None:
+    """Print the before/after table and write it as Markdown."""
+    header = ("instruction", "", "first story", "second story")
+    table = Table(*header, title="Stories of the last turn, held-out instructions", show_lines=True)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+    def cell(text: str) -> str:
+        shown = text if len(text) <= MARKDOWN_WIDTH else f"{text[:MARKDOWN_WIDTH]}..."
+        return shown.replace("|", "\\|").replace("\n", " ")
+
+    lines = ["| " + " | ".join(map(cell, row)) + " |" for row in (header, ("---",) * 4, *rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(args: Args) -> None:
+    """Train, compare, save."""
+    if args.demo:
+        args = demo_args(args)
+    if args.real:
+        args = real_args(args)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    env = envs.make("story-length-ratio-v0", num_turns=args.num_turns)
+    held_out = envs.make("story-length-ratio-v0", num_turns=args.num_turns, split="eval")
+    curve = Curve()
+    trainer = algos.MAGRPOTrainer(
+        env,
+        {name: load(args) for name in env.possible_agents},
+        algos.MAGRPOConfig(
+            num_train_epochs=args.num_train_epochs,
+            num_generations=args.num_generations,
+            joint_mode=args.joint_mode,
+            rollout_batch_size=args.rollout_batch_size,
+            agent_learning_rate=args.agent_learning_rate,
+            max_new_tokens=args.max_new_tokens,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            top_k=args.top_k,
+            seed=args.seed,
+            eval_interval=0,
+            output_dir=str(args.output_dir),
+        ),
+        eval_env=held_out,
+        loggers=[curve],
+        wandb_config=(
+            {"project": args.wandb_project, "entity": args.wandb_entity} if args.wandb else None
+        ),
+    )
+    before = trainer.evaluate(num_samples=args.eval_num_samples)
+    trainer.train()
+    after = trainer.evaluate(num_samples=args.eval_num_samples)
+
+    rows = zip(story_rows(before, "before"), story_rows(after, "after"), strict=True)
+    show([row for pair in rows for row in pair], console, args.output_dir / "stories.md")
+    curve.plot(args.output_dir / "reward.png")
+    trainer.save_model(args.output_dir / "models")
+    console.print(
+        f"Mean reward on held-out instructions: {before.metrics['reward_mean']:.3f} before, "
+        f"{after.metrics['reward_mean']:.3f} after. Models, stories.md, reward.png and "
+        f"metrics.jsonl are in {args.output_dir}."
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
