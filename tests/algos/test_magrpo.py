@@ -323,9 +323,8 @@ def test_empty_completions_of_scripted_partners_are_fine() -> None:
 class AnyParallelEnv:
     """A PettingZoo-like env over strings with no dataset: its seed picks the letter to say."""
 
-    possible_agents = list(NAMES)
-
     def __init__(self) -> None:
+        self.possible_agents = list(NAMES)
         self.agents: list[str] = []
         self._letter = ""
 
