@@ -184,8 +184,10 @@ class LMAgent:
             generator = torch.Generator().manual_seed(seed)
         training = self.model.training
         self.model.eval()
-        sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
-        self.model.train(training)
+        try:
+            sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
+        finally:
+            self.model.train(training)
         completions = [
             self._completion(prompt, ids, log_probs)
             for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)

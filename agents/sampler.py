@@ -51,6 +51,9 @@ def sample(
 
     Returns:
         (B,) completions in the order of the prompts.
+
+    Raises:
+        FloatingPointError: where the model's logits are not finite.
     """
     shape = (len(prompts), generation.max_new_tokens)
     uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -119,7 +122,17 @@ class _Decoder:
         self._cache.batch_select_indices(expand)
 
     def draw(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the next token of each running row and its log-probability, both (B,)."""
+        """Return the next token of each running row and its log-probability, both (B,).
+
+        Raises:
+            FloatingPointError: where the model's logits are not finite.
+        """
+        # The largest logit is NaN where any is; -inf alone is some models' way to rule tokens out.
+        if not bool(self._logits.amax(-1).isfinite().all()):
+            raise FloatingPointError(
+                "Expected finite logits to sample from, got NaN or infinity; the weights of "
+                f"{type(self._model).__name__} are broken, or overflow in {self._logits.dtype}."
+            )
         if not self._generation.do_sample:
             tokens = self._logits.argmax(-1)
             return tokens, torch.zeros(len(tokens))

@@ -135,7 +135,7 @@ class MAGRPOTrainer:
         history: dict[str, list[float]] = defaultdict(list)
         try:
             with bar:
-                loggers.log(self._evaluation_metrics(), self.num_env_steps)
+                self._log_evaluation(loggers)
                 for index, rows in enumerate(schedule, start=1):
                     metrics = self._train_on(rows)
                     last = index == len(schedule)
@@ -150,7 +150,7 @@ class MAGRPOTrainer:
                         history.clear()
                     every = self.config.eval_interval
                     if last or (every and index % every == 0):
-                        loggers.log(self._evaluation_metrics(), self.num_env_steps)
+                        self._log_evaluation(loggers)
                 self._warn_if_one_turn()
         finally:
             loggers.close()
@@ -278,11 +278,11 @@ class MAGRPOTrainer:
             return list(range(len(env.dataset)))[:limit]
         return list(range(limit or 16))
 
-    def _evaluation_metrics(self) -> dict[str, float]:
+    def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:
-            return {}
-        metrics = self.evaluate().metrics
-        return {f"eval/{name}": value for name, value in metrics.items()}
+            return
+        metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
+        loggers.log(metrics, self.num_env_steps)
 
     def _open_loggers(self) -> list[Logger]:
         opened: list[Logger] = []

@@ -165,6 +165,17 @@ def test_a_saved_agent_is_loaded_by_plain_transformers_and_by_us(tmp_path: Path)
     assert loaded.act(["Rain"], 2, seed=1) == agent.act(["Rain"], 2, seed=1)
 
 
+@pytest.mark.parametrize("generation", [{}, {"top_p": 0.9}, {"do_sample": False}])
+def test_broken_weights_are_not_sampled_from(generation: dict[str, float]) -> None:
+    agent = tiny_agent(**generation)
+    with torch.no_grad():
+        agent.model.lm_head.weight[7, 7] = float("nan")
+    agent.model.train()
+    with pytest.raises(FloatingPointError, match="finite logits to sample from"):
+        agent.act(["Rain"])
+    assert agent.model.training
+
+
 def test_it_is_an_agent() -> None:
     assert isinstance(tiny_agent(), Agent)
     with pytest.raises(ValueError, match="overflow"):
