@@ -1,10 +1,12 @@
 """Settings of the group-relative learners: every field is read, and checked once."""
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from motet.algos.batch import LossType
 from motet.algos.collect import JointMode
+
+LRSchedulerType = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,8 @@ class MAGRPOConfig:
         rollout_batch_size: rows per rollout; wider is faster per row.
         train_batch_size: groups per optimizer step; None takes all of a rollout.
         num_iterations: optimizer passes over each rollout; more than one needs `clip_range`.
-        agent_learning_rate: AdamW's learning rate.
+        agent_learning_rate: AdamW's learning rate, at the start.
+        lr_scheduler_type: "constant", or "linear" to bring it down to zero over the rollouts.
         weight_decay: AdamW's weight decay.
         max_grad_norm: gradients are scaled down to this norm per policy; None never does.
         num_generations: G, completions per agent and node.
@@ -48,6 +51,7 @@ class MAGRPOConfig:
     train_batch_size: int | None = None
     num_iterations: int = 1
     agent_learning_rate: float = 5e-6
+    lr_scheduler_type: LRSchedulerType = "constant"
     weight_decay: float = 0.0
     max_grad_norm: float | None = 1.0
     num_generations: int = 4
@@ -86,6 +90,7 @@ class MAGRPOConfig:
             )
         if not 0 <= self.discount <= 1:
             raise ValueError(f"Expected discount from 0 to 1, got {self.discount}.")
+        _check_choice("lr_scheduler_type", self.lr_scheduler_type, get_args(LRSchedulerType))
         _check_choice("joint_mode", self.joint_mode, get_args(JointMode))
         _check_choice("loss_type", self.loss_type, get_args(LossType))
         if self.num_iterations > 1 and self.clip_range is None:

@@ -137,6 +137,8 @@ class MAGRPOTrainer:
             with bar:
                 self._log_evaluation(loggers)
                 for index, rows in enumerate(schedule, start=1):
+                    for updater in self._updaters:
+                        updater.schedule((index - 1) / len(schedule))
                     metrics = self._train_on(rows)
                     last = index == len(schedule)
                     bar.advance(
@@ -214,6 +216,7 @@ class MAGRPOTrainer:
         metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
         steps = [step for chunk in self._step_chunks(groups) for step in self._optimize(chunk)]
         metrics["train/num_optimizer_steps"] = float(len(steps))
+        metrics["train/learning_rate"] = self._updaters[0].learning_rate
         if steps:
             metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
             metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))

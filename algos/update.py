@@ -35,6 +35,24 @@ class PolicyUpdater:
             weight_decay=config.weight_decay,
         )
 
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        rate: float = self.optimizer.param_groups[0]["lr"]
+        return rate
+
+    def schedule(self, progress: float) -> None:
+        """Set the learning rate.
+
+        Args:
+            progress: share of the run that is over, from 0 to 1.
+        """
+        rate = self._config.agent_learning_rate
+        if self._config.lr_scheduler_type == "linear":
+            rate *= 1 - progress
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def step(self, samples: Mapping[str, Sequence[Sample]]) -> dict[str, float]:
         """Take one optimizer step.
 

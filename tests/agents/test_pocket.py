@@ -48,7 +48,7 @@ VERBS = frozenset(
     packed passed planned reached read remembered rolled said sang sat saw searched seemed shared
     shone shook showed sighed slept smelled smiled sold spoiled stayed stood stopped swayed takes
     talked thanked thought told took tried understood vanished visited waited walked wanted was
-    went whispered wished woke wondered worked worried were wrote open could""".split()  # noqa: SIM905
+    went whispered wished woke wondered worked worried were wrote open did could""".split()  # noqa: SIM905
 )
 
 
