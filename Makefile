@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# One torch thread for each of two workers: more threads than cores wait for each other for seconds.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 # Where the type checker looks: the same namespace that the wheel installs.
 TYPES := .types
 
@@ -21,13 +23,13 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY) ## train a pair of small writers in front of you: two turns, three minutes
-	$(BIN)/python examples/story_len_ratio.py --demo --output-dir out/demo
+	$(BIN)/python examples/story_len_ratio.py --demo --num-turns 2 --output-dir out/demo
 
 test: $(READY) ## run the fast tests
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 slow: $(READY) ## run the slow tests: real pretrained weights, minutes
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 real: $(READY) ## train two SmolLM2-135M-Instruct writers for a few steps
 	$(BIN)/python examples/story_len_ratio.py --real --output-dir out/real

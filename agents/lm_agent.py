@@ -107,14 +107,12 @@ class LMAgent:
             revision: branch, tag or commit on the hub.
             **kwargs: passed on to the constructor.
         """
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **source)
         model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, **source)
         if gguf_file is not None:
             model = _ordinary(model)
-        return cls(model.to(device), tokenizer, **kwargs)
+        return cls(model.to(device or default_device()), tokenizer, **kwargs)
 
     @property
     def policy_version(self) -> int:
@@ -224,6 +222,11 @@ class LMAgent:
             "Expected a prompt of at least one token, got an empty one, and the tokenizer has "
             "neither a bos nor an eos token to start from."
         )
+
+
+def default_device() -> str:
+    """Return where models go unless told otherwise: a GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _ordinary(model: PreTrainedModel) -> PreTrainedModel:

@@ -8,7 +8,7 @@ from motet.algos.advantages import Baseline, group_mean, leave_one_out, no_basel
 from motet.algos.baselines import mareinforce, marloo
 from motet.algos.batch import Batch
 from motet.algos.collect import JointMode, collect_rollouts
-from motet.algos.config import MAGRPOConfig
+from motet.algos.config import LRSchedulerType, MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
@@ -23,6 +23,7 @@ __all__ = [
     "Evaluation",
     "JSONLLogger",
     "JointMode",
+    "LRSchedulerType",
     "Logger",
     "MAGRPOConfig",
     "MAGRPOTrainer",

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypedDict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from motet.agents import Agent, LMAgent
+from motet.agents.lm_agent import default_device
 from motet.algos.config import MAGRPOConfig
 from motet.envs import RewardProcessor, TextEnv
 
@@ -80,7 +81,8 @@ def build_envs(
 def build_team(members: Sequence[TeamMember], parts: TaskParts) -> dict[str, Agent]:
     """Return the agents by name: `agent_0`, `agent_1`, ...
 
-    A model that is listed twice is one policy under two names.
+    A model that is listed twice is one policy under two names. Models go to the GPU if there is
+    one, as transformers' own trainers move them.
 
     Args:
         members: (N,) models, agents, or names to load.
@@ -116,4 +118,4 @@ def _agent(member: Agent | PreTrainedModel, tokenizer: PreTrainedTokenizerBase |
         raise ValueError(
             f"Expected tokenizer= together with the model {type(member).__name__}, got None."
         )
-    return LMAgent(member, tokenizer)
+    return LMAgent(member.to(default_device()), tokenizer)

@@ -32,11 +32,11 @@ agents = [AutoModelForCausalLM.from_pretrained(model_name) for _ in range(2)]
 
 
 def first_formatter(row):
-    return row["prompt"]
+    return f"Be brief. {row['prompt']}"
 
 
 def second_formatter(row):
-    return f"{row['prompt']} (at length)"
+    return f"Take your time. {row['prompt']}"
 
 
 def proper_length_ratio_reward(completions1, completions2, target_min=2.0, target_max=3.0):

@@ -1,0 +1,119 @@
+"""The examples run as a newcomer runs them: one command each, here with small settings."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SHORT = ("custom_loop", "register_task", "swap_algorithm")
+LEARNERS = ("magrpo", "marloo", "mareinforce")
+PROMPT = "Describe a city in the clouds:"
+NUMBER = r"-?\d+\.\d+"
+
+
+def run(name: str, *arguments: str, folder: Path) -> str:
+    """Run an example in a folder and return what it prints."""
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_loop_plays_its_turns_with_feedback_between_them(tmp_path: Path) -> None:
+    printed = run("custom_loop", "--num-turns", "3", folder=tmp_path)
+    assert re.findall(r"^--- turn (\d) ---$", printed, re.MULTILINE) == ["1", "2", "3"]
+    assert printed.count(f"reads:  {PROMPT}") == 6
+    assert printed.count("Write an improved answer:") == 4
+    rewards = [float(text) for text in re.findall(rf"Both earn ({NUMBER})\.", printed)]
+    assert len(rewards) == 3
+    assert all(0 <= reward <= 1 for reward in rewards)
+    written = re.findall(r"^agent_\d writes: (.*)$", printed, re.MULTILINE)
+    assert len(set(written)) > 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_task_is_checked_played_and_trained(tmp_path: Path) -> None:
+    printed = run("register_task", "--num-updates", "2", folder=tmp_path)
+    transcript, training = printed.split("\nstep ", maxsplit=1)
+    first, second = transcript.split("=== agent_1 ===")
+    assert first.startswith("=== agent_0 ===\n> Write a bedtime story for a dragon:")
+    assert second.startswith("\n> Tell a joke about dragons:")
+    for text in (first, second):
+        assert text.count("The other voice began with ") == 1
+    assert len(re.findall(rf"turn_1/reward_mean {NUMBER}", training)) == 2
+    (result,) = re.findall(
+        rf"Mean reward ({NUMBER}) before 2 updates, ({NUMBER}) after\.", training
+    )
+    assert all(0 <= float(reward) <= 1 for reward in result)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_name_swaps_the_learner(tmp_path: Path) -> None:
+    curves = []
+    for algo in LEARNERS:
+        printed = run("swap_algorithm", "--algo", algo, "--num-updates", "1", folder=tmp_path)
+        (result,) = re.findall(
+            rf"^{algo}: .*held-out.* ({NUMBER}) before, ({NUMBER}) after\.$", printed, re.MULTILINE
+        )
+        assert all(0 < float(reward) < 1 for reward in result)
+        rewards = re.findall(rf"^step +\d+  turn_1/reward_mean ({NUMBER})", printed, re.MULTILINE)
+        curves.append((*rewards, *result))
+    first, before, after = map(set, zip(*curves, strict=True))
+    assert len(first) == len(before) == 1, "the same team, before anything is learnt"
+    assert len(after) == len(LEARNERS), "each learner goes its own way"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_demo_script_leaves_models_metrics_stories_and_a_picture(tmp_path: Path) -> None:
+    settings = ["--num-turns=2", "--num-train-epochs=1", "--num-generations=2"]
+    settings += ["--max-new-tokens=16", "--eval-num-samples=1", "--output-dir=out"]
+    printed = run("story_len_ratio", *settings, folder=tmp_path)
+    assert re.search(rf"held-out instructions: {NUMBER} before, {NUMBER} after", printed)
+    out = tmp_path / "out"
+    names = {path.name for path in out.iterdir()}
+    assert names == {"models", "metrics.jsonl", "stories.md", "reward.png"}
+    entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert {"turn_1/reward_mean", "turn_2/reward_mean"} <= {key for e in entries for key in e}
+    stories = (out / "stories.md").read_text(encoding="utf-8")
+    assert "before: ratio" in stories
+    assert "after: ratio" in stories
+    assert (out / "reward.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("agent_0", "agent_1"):
+        AutoModelForCausalLM.from_pretrained(out / "models" / name)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_each_says_what_it_shows_and_how_to_run_it(name: str) -> None:
+    source = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    page = ast.get_docstring(tree)
+    assert page is not None
+    assert re.search(rf"^    python examples/{name}\.py( .+)?$", page, re.MULTILINE)
+    assert "main" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert len(source.splitlines()) <= 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_turns", [1, 2])
+def test_the_demo_takes_the_reward_from_below_a_half_to_nine_tenths(
+    num_turns: int, tmp_path: Path
+) -> None:
+    printed = run("story_len_ratio", "--demo", f"--num-turns={num_turns}", folder=tmp_path)
+    pattern = rf"held-out instructions: ({NUMBER}) before, ({NUMBER}) after"
+    (result,) = re.findall(pattern, printed)
+    before, after = map(float, result)
+    assert before < 0.5
+    assert after >= 0.9

@@ -1,0 +1,265 @@
+"""What the README shows works: its Python runs, and its commands exist.
+
+A block runs in names of its own, or in those of the block before where it begins with
+`# continued`. After the comment `<!-- needs a hub: compiled only -->` a block is only compiled.
+"""
+
+import contextlib
+import io
+import itertools
+import re
+import runpy
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pettingzoo
+import pytest
+
+from motet import envs
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+COMPILED_ONLY = "<!-- needs a hub: compiled only -->"
+CONTINUED = "# continued"
+SHELLS = ("bash", "sh", "shell", "console")
+# Commands of a first visit that need a network or change the shell; there is nothing to look up.
+UNCHECKED = ("git clone", "cd ", "source ", ". ")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `line` is the number of its first line in the README."""
+
+    language: str
+    line: int
+    text: str
+    compiled_only: bool
+
+    @property
+    def code(self) -> Any:
+        """The block compiled, with the README's own line numbers in tracebacks."""
+        return compile("\n" * (self.line - 1) + self.text, str(README), "exec")
+
+
+def read_blocks(text: str) -> list[Block]:
+    """Return the fenced blocks, in order."""
+    blocks: list[Block] = []
+    lines = text.splitlines()
+    start: int | None = None
+    for number, line in enumerate(lines):
+        if start is None and line.startswith("```"):
+            start = number
+        elif start is not None and line.strip() == "```":
+            blocks.append(
+                Block(
+                    language=lines[start][3:].strip(),
+                    line=start + 2,
+                    text="\n".join(lines[start + 1 : number]),
+                    compiled_only=start > 0 and lines[start - 1].strip() == COMPILED_ONLY,
+                )
+            )
+            start = None
+    assert start is None, f"the block of line {start} does not end"
+    return blocks
+
+
+def scripts(blocks: list[Block]) -> list[list[Block]]:
+    """Return the Python blocks, those that are continued together with what continues them."""
+    joined: list[list[Block]] = []
+    for block in blocks:
+        if block.language != "python":
+            continue
+        if block.text.startswith(CONTINUED):
+            joined[-1].append(block)
+        else:
+            joined.append([block])
+    return joined
+
+
+def commands(blocks: list[Block]) -> list[str]:
+    """Return the lines of the shell blocks without prompts and comments."""
+    lines = []
+    for block in blocks:
+        if block.language in SHELLS:
+            for line in block.text.replace("\\\n", " ").splitlines():
+                command = " ".join(shlex.split(line, comments=True, posix=False))
+                if command:
+                    lines.extend(command.removeprefix("$ ").split(" && "))
+    return lines
+
+
+def read_readme() -> list[Block]:
+    return read_blocks(README.read_text(encoding="utf-8"))
+
+
+def line_of(script: list[Block]) -> str:
+    return f"line {script[0].line}"
+
+
+@pytest.fixture
+def own_registries() -> Iterator[None]:
+    """Forget the tasks that a block or a script registers."""
+    registries: tuple[dict[str, Any], ...] = (envs.registry, pettingzoo.parallel_registry)
+    before = [dict(registry) for registry in registries]
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
+def make_targets() -> set[str]:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
+def check_make(command: str) -> None:
+    targets = [word for word in shlex.split(command)[1:] if "=" not in word]
+    assert targets
+    assert set(targets) <= make_targets(), command
+
+
+def check_example(command: str) -> None:
+    """Ask the script for its help, which lists every flag that the README uses."""
+    name, *arguments = shlex.split(command)[1:]
+    script = ROOT / name
+    assert script.is_file(), command
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.syspath_prepend(script.parent)  # as `python script` does
+        patch.setattr("sys.argv", [name, "--help"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 0, command
+    flags = [word.split("=")[0] for word in arguments if word.startswith("--")]
+    for flag in flags:
+        assert re.search(rf"(?<![\w-]){flag}(?![\w-])", printed.getvalue()), f"{flag} in {command}"
+
+
+def check_install(command: str) -> None:
+    asked = re.findall(r"\[([\w,-]+)\]", command)
+    assert {name for names in asked for name in names.split(",")} <= extras(), command
+    words = shlex.split(command)
+    for flag, value in itertools.pairwise(words):
+        if flag in ("-c", "--constraint", "-r", "--requirement"):
+            assert (ROOT / value).is_file(), command
+
+
+def check_command(command: str) -> None:
+    if command.startswith("make "):
+        check_make(command)
+    elif command.startswith(("python examples/", "python3 examples/")):
+        check_example(command)
+    elif re.match(r"(python3? -m )?pip install ", command):
+        check_install(command)
+    else:
+        assert command.startswith(UNCHECKED), f"nothing checks the README's command {command!r}"
+
+
+def test_there_is_python_in_the_readme() -> None:
+    assert any(not block.compiled_only for block in read_readme() if block.language == "python")
+
+
+@pytest.mark.parametrize("script", scripts(read_readme()), ids=line_of)
+@pytest.mark.usefixtures("own_registries")
+def test_python_blocks_run(
+    script: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in script:
+        code = block.code
+        if not block.compiled_only:
+            exec(code, names)
+
+
+@pytest.mark.parametrize("command", commands(read_readme()))
+@pytest.mark.usefixtures("own_registries")
+def test_commands_exist(command: str) -> None:
+    check_command(command)
+
+
+def test_targets_and_extras_named_in_the_text_exist() -> None:
+    text = README.read_text(encoding="utf-8")
+    for command in re.findall(r"`(make [^`]+)`", text):
+        check_make(command)
+    for command in re.findall(r"`(pip install [^`]+)`", text):
+        check_install(command)
+
+
+# --- the reader itself ----------------------------------------------------------------------------
+
+SAMPLE = f"""# Title
+
+```python
+x = 1
+```
+
+```python
+{CONTINUED}
+y = x + 1
+```
+
+{COMPILED_ONLY}
+```python
+raise SystemExit
+```
+
+```bash
+make demo test   # two of them
+python examples/custom_loop.py \\
+    --num-turns 3
+pip install "motet[plots]" && cd somewhere
+```
+
+```
+not code
+```
+"""
+
+
+def test_the_reader_joins_continued_blocks_and_spares_those_for_a_hub() -> None:
+    first, second = scripts(read_blocks(SAMPLE))
+    assert [block.line for block in first] == [4, 8]
+    assert [block.compiled_only for block in first + second] == [False, False, True]
+    names: dict[str, Any] = {}
+    for block in first:
+        exec(block.code, names)
+    assert names["y"] == 2
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_the_reader_splits_commands_and_drops_comments() -> None:
+    found = commands(read_blocks(SAMPLE))
+    assert found == [
+        "make demo test",
+        "python examples/custom_loop.py --num-turns 3",
+        'pip install "motet[plots]"',
+        "cd somewhere",
+    ]
+    for command in found:
+        check_command(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make tea",
+        "python examples/custom_loop.py --num-turn 3",
+        "python examples/nothing.py",
+        'pip install "motet[tea]"',
+        "pip install -c nothing.txt .",
+        "motet demo",
+    ],
+)
+def test_commands_that_do_not_exist_are_found(command: str) -> None:
+    with pytest.raises(AssertionError):
+        check_command(command)
