@@ -7,6 +7,7 @@ import numpy as np
 
 from motet.agents import Agent
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.metrics import team_rewards
 from motet.algos.rollout import Rollout
 from motet.algos.team import with_sampling
 from motet.envs import TextEnv
@@ -64,14 +65,6 @@ def evaluate(  # who plays what, where, how often and how
     repeated = [row for row in rows for _ in range(num_samples)]
     rollout = collect_rollouts(env, agents, repeated, num_generations=1, seed=seed)
     return Evaluation(_metrics(rollout), rollout)
-
-
-def team_rewards(rollout: Rollout) -> list[list[list[float]]]:
-    """Return the mean over agents of each joint action's reward, by level and node: (J,)."""
-    return [
-        [np.mean([node.rewards[name] for name in node.rewards], axis=0).tolist() for node in level]
-        for level in rollout.levels
-    ]
 
 
 def _metrics(rollout: Rollout) -> dict[str, float]:

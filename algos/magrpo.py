@@ -25,14 +25,13 @@ from typing import Any, Unpack
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from motet.agents import Agent, LMAgent
 from motet.algos.advantages import Baseline, group_mean
 from motet.algos.batch import Group, rollout_groups, weighted_samples
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import MAGRPOConfig
-from motet.algos.evaluation import Evaluation, evaluate, team_rewards
+from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import (
     ConsoleLogger,
     JSONLLogger,
@@ -41,7 +40,8 @@ from motet.algos.logger import (
     ProgressBar,
     WandbLogger,
 )
-from motet.algos.parts import TaskParts, TeamMember, build_envs, build_team
+from motet.algos.metrics import means, rollout_metrics, turn_metrics
+from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
 from motet.algos.returns import rollout_returns
 from motet.algos.rollout import Rollout
 from motet.algos.team import trainable_policies, with_sampling
@@ -99,7 +99,7 @@ class MAGRPOTrainer:
         if config is not None and args is not None:
             raise ValueError("Expected config= or args=, which are the same; got both.")
         self.config = config or args or MAGRPOConfig()
-        self.env, self.eval_env = self._envs(env, eval_env, agents, parts)
+        self.env, self.eval_env = resolve_envs(env, eval_env, agents, parts, self.config)
         self.agents = dict(agents) if isinstance(agents, Mapping) else build_team(agents, parts)
         if set(self.agents) != set(self.env.possible_agents):
             raise ValueError(
@@ -148,7 +148,7 @@ class MAGRPOTrainer:
                     for name, value in metrics.items():
                         history[name].append(value)
                     if index % self.config.logging_steps == 0 or last:
-                        loggers.log(_means(history), self.num_env_steps)
+                        loggers.log(means(history), self.num_env_steps)
                         history.clear()
                     every = self.config.eval_interval
                     if last or (every and index % every == 0):
@@ -212,7 +212,7 @@ class MAGRPOTrainer:
             baseline=self._baseline,
             normalize=self.config.advantage_normalization,
         )
-        metrics = _turn_metrics(rollout, returns)
+        metrics = turn_metrics(rollout, returns)
         metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
         steps = [step for chunk in self._step_chunks(groups) for step in self._optimize(chunk)]
         metrics["train/num_optimizer_steps"] = float(len(steps))
@@ -233,7 +233,7 @@ class MAGRPOTrainer:
         self._went_on |= len(rollout.levels) > 1
         return {
             **metrics,
-            **_rollout_metrics(rollout),
+            **rollout_metrics(rollout),
             "time/generation_tokens_per_second": rollout.num_tokens / (collected - start),
             "time/update_tokens_per_second": metrics["train/tokens_computed"] / (done - collected),
             "time/rollout_seconds": collected - start,
@@ -297,41 +297,6 @@ class MAGRPOTrainer:
 
     # --- checks before compute is spent -------------------------------------------------------
 
-    def _envs(
-        self,
-        env: ParallelTextEnv | None,
-        eval_env: ParallelTextEnv | None,
-        agents: Mapping[str, Agent] | Sequence[TeamMember],
-        parts: TaskParts,
-    ) -> tuple[ParallelTextEnv, ParallelTextEnv | None]:
-        if env is None:
-            if eval_env is not None:
-                raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
-            return build_envs(parts, len(agents), self.config)
-        if parts:
-            raise ValueError(
-                f"Expected env= or the parts of a task, got env= together with {sorted(parts)}; "
-                "give them to the env."
-            )
-        if not isinstance(agents, Mapping):
-            raise TypeError(
-                f"Expected agents= as a dict by name with env=, {list(env.possible_agents)}; got "
-                f"{type(agents).__name__}."
-            )
-        if isinstance(env, TextEnv):
-            self._check_env_settings(env)
-        return env, eval_env
-
-    def _check_env_settings(self, env: TextEnv) -> None:
-        default = MAGRPOConfig()
-        for name in ("num_turns", "early_termination_threshold"):
-            asked, actual = getattr(self.config, name), getattr(env, name)
-            if asked not in (getattr(default, name), actual):
-                raise ValueError(
-                    f"Expected {name} to be set where the env is made, got {name}={asked} in the "
-                    f"config and {actual} in the env; leave it out of the config."
-                )
-
     def _check_group_size(self) -> None:
         self._baseline(torch.zeros(self.config.num_generations, dtype=torch.float64))
 
@@ -357,40 +322,3 @@ class MAGRPOTrainer:
             "threshold, or set it to None.",
             stacklevel=3,
         )
-
-
-def _means(history: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: float(np.mean(values)) for name, values in history.items()}
-
-
-def _turn_metrics(
-    rollout: Rollout, returns: Sequence[Sequence[Mapping[str, Tensor]]]
-) -> dict[str, float]:
-    metrics = {}
-    for turn, (rewards, level) in enumerate(
-        zip(team_rewards(rollout), returns, strict=True), start=1
-    ):
-        metrics[f"turn_{turn}/reward_mean"] = float(np.mean(np.concatenate(rewards)))
-        metrics[f"turn_{turn}/expected_return"] = float(
-            np.mean([float(own.mean()) for node in level for own in node.values()])
-        )
-    return metrics
-
-
-def _rollout_metrics(rollout: Rollout) -> dict[str, float]:
-    rewards = [reward for level in team_rewards(rollout) for own in level for reward in own]
-    completions = [
-        completion
-        for node in rollout.nodes()
-        for group in node.completions.values()
-        for completion in group
-    ]
-    return {
-        "rollout/reward_mean": float(np.mean(rewards)),
-        "rollout/completion_length_mean": float(
-            np.mean([len(completion.completion_ids) for completion in completions])
-        ),
-        "rollout/frac_cut": float(
-            np.mean([completion.finish_reason == "length" for completion in completions])
-        ),
-    }

@@ -4,7 +4,7 @@ It is the other way to call a trainer, `MAGRPOTrainer(agents=[model, model], tok
 reward_func=..., train_dataset=...)`. There is one code path after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from motet.agents import Agent, LMAgent
 from motet.agents.lm_agent import default_device
+from motet.algos.collect import ParallelTextEnv
 from motet.algos.config import MAGRPOConfig
 from motet.envs import RewardProcessor, TextEnv
 
@@ -41,20 +42,59 @@ class TaskParts(TypedDict, total=False):
 TeamMember: TypeAlias = Agent | PreTrainedModel | str | Path
 
 
-def build_envs(
-    parts: TaskParts, num_agents: int, config: MAGRPOConfig
-) -> tuple[TextEnv, TextEnv | None]:
-    """Return the env to train on and the one to evaluate on.
+def resolve_envs(
+    env: ParallelTextEnv | None,
+    eval_env: ParallelTextEnv | None,
+    agents: Mapping[str, Agent] | Sequence[TeamMember],
+    parts: TaskParts,
+    config: MAGRPOConfig,
+) -> tuple[ParallelTextEnv, ParallelTextEnv | None]:
+    """Return the env to train on and the one to evaluate on, given or built.
 
     Args:
-        parts: the task.
-        num_agents: N.
-        config: its `num_turns` and `early_termination_threshold` go to the env.
+        env: what to train on, or None to build it.
+        eval_env: what to evaluate on, where `env` is given.
+        agents: a dict by name with `env`, a list with the parts.
+        parts: the task, where `env` is None.
+        config: its `num_turns` and `early_termination_threshold` go to an env that is built.
 
     Raises:
-        ValueError: where a part is missing.
-        TypeError: as `TextEnv`.
+        ValueError: where a part is missing, or both ways are mixed.
+        TypeError: where `agents` is no dict; and as `TextEnv`.
     """
+    if env is None:
+        if eval_env is not None:
+            raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
+        return _build_envs(parts, len(agents), config)
+    if parts:
+        raise ValueError(
+            f"Expected env= or the parts of a task, got env= together with {sorted(parts)}; give "
+            "them to the env."
+        )
+    if not isinstance(agents, Mapping):
+        raise TypeError(
+            f"Expected agents= as a dict by name with env=, {list(env.possible_agents)}; got "
+            f"{type(agents).__name__}."
+        )
+    if isinstance(env, TextEnv):
+        _check_env_settings(env, config)
+    return env, eval_env
+
+
+def _check_env_settings(env: TextEnv, config: MAGRPOConfig) -> None:
+    default = MAGRPOConfig()
+    for name in ("num_turns", "early_termination_threshold"):
+        asked, actual = getattr(config, name), getattr(env, name)
+        if asked not in (getattr(default, name), actual):
+            raise ValueError(
+                f"Expected {name} to be set where the env is made, got {name}={asked} in the "
+                f"config and {actual} in the env; leave it out of the config."
+            )
+
+
+def _build_envs(
+    parts: TaskParts, num_agents: int, config: MAGRPOConfig
+) -> tuple[TextEnv, TextEnv | None]:
     for name in ("reward_func", "train_dataset"):
         if parts.get(name) is None:
             raise ValueError(

@@ -908,7 +908,7 @@ pipeline_tag: text-generation
 
 A language model of {facts["parameters"]:,} parameters that writes tales of one to twelve sentences.
 It exists so that Motet's demo, tests and tutorials run offline on a CPU in seconds.
-It is a toy: it knows nothing but the grammar that it was trained on.
+It is small, and knows nothing but the grammar that it was trained on.
 
 | property | value |
 |---|---|
