@@ -17,13 +17,14 @@ help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got " + sys.version.split()[0] + "; set PYTHON=python3.12, say.")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY) ## train a pair of small writers in front of you: two turns, three minutes
-	$(BIN)/python examples/story_len_ratio.py --demo --num-turns 2 --output-dir out/demo
+	$(BIN)/python examples/story_len_ratio.py --preset demo --output-dir out/demo
 
 test: $(READY) ## run the fast tests
 	$(PYTEST) -m "not slow"
@@ -32,7 +33,7 @@ slow: $(READY) ## run the slow tests: real pretrained weights, minutes
 	$(PYTEST) -m slow
 
 real: $(READY) ## train two SmolLM2-135M-Instruct writers for a few steps
-	$(BIN)/python examples/story_len_ratio.py --real --output-dir out/real
+	$(BIN)/python examples/story_len_ratio.py --preset real --output-dir out/real
 
 lint: $(READY) ## check style and formatting
 	$(BIN)/ruff check .

@@ -30,6 +30,29 @@ class Completion:
     policy_version: int = 0
 
 
+def check_request(observations: Sequence[str], num_generations: int) -> None:
+    """Raise where `act` is not asked for lists of answers to a list of texts.
+
+    A bare string would be taken for a list of letters, and answered letter by letter.
+
+    Raises:
+        TypeError: where `observations` is a string, or holds something else than strings.
+        ValueError: where `num_generations` is below 1.
+    """
+    if isinstance(observations, str):
+        raise TypeError(
+            f"Expected a list of observations, got the text {observations[:60]!r}; pass [text]."
+        )
+    for observation in observations:
+        if not isinstance(observation, str):
+            raise TypeError(
+                f"Expected strings as observations, got {observation!r} of type "
+                f"{type(observation).__name__}."
+            )
+    if num_generations < 1:
+        raise ValueError(f"Expected num_generations of at least 1, got {num_generations}.")
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Anything that answers. Implement `act` and every learner and env of Motet can use it."""

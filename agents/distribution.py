@@ -42,8 +42,10 @@ def kept_tokens(logits: Tensor, top_k: int | None, top_p: float | None) -> Tenso
             if count == size or bool((mass[..., -1] >= top_p).all()):
                 break
             count = min(8 * count, size)
-        needed = (mass - largest < top_p).sum(-1, keepdim=True)
-        kept = probs >= largest.gather(-1, needed - 1)
+        # at least one token, also where all is NaN: whoever sums these up finds the NaN
+        needed = (mass - largest < top_p).sum(-1, keepdim=True).clamp(min=1)
+        likely = probs >= largest.gather(-1, needed - 1)
+        kept = likely if kept is None else kept & likely
     return kept
 
 

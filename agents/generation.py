@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from motet.agents.checks import check_fields
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
@@ -25,6 +27,7 @@ class GenerationConfig:
     max_rows: int = 512
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.max_new_tokens < 1 or self.max_rows < 1:
             raise ValueError(
                 "Expected max_new_tokens and max_rows of at least 1, got "

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from motet.agents.agent import Completion
+from motet.agents.agent import Completion, check_request
 from motet.agents.generation import GenerationConfig
 from motet.agents.sampler import sample
 
@@ -64,6 +64,12 @@ class LMAgent:
         frozen: bool = False,
         seed: int | None = None,
     ) -> None:
+        _check_parts(model, tokenizer, generation)
+        if chat_template and tokenizer.chat_template is None:
+            raise ValueError(
+                "Expected a tokenizer with a chat template for chat_template=True, got one "
+                "without; set tokenizer.chat_template, or leave chat_template=False."
+            )
         if system_prompt is not None and not chat_template:
             raise ValueError(
                 "Expected chat_template=True together with a system_prompt: a raw prompt has no "
@@ -106,7 +112,12 @@ class LMAgent:
             device: where to put the model; default: a GPU if there is one.
             revision: branch, tag or commit on the hub.
             **kwargs: passed on to the constructor.
+
+        Raises:
+            FileNotFoundError: where the name is a folder without a model, or no folder at all.
         """
+        if gguf_file is None:
+            _check_folder(name_or_path)
         source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **source)
         model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, **source)
@@ -131,9 +142,10 @@ class LMAgent:
         return frozenset([stop] if isinstance(stop, int) else stop)
 
     @property
-    def context_length(self) -> int:
-        """Most tokens, prompt and completion together, that the model can attend to."""
-        length: int = self.model.config.get_text_config().max_position_embeddings
+    def context_length(self) -> int | None:
+        """Most tokens of prompt and completion together, None for models without a limit."""
+        config = self.model.config.get_text_config().to_dict()
+        length: int | None = config.get("max_position_embeddings")
         return length
 
     def with_generation(self, **changes: Any) -> Self:
@@ -157,22 +169,31 @@ class LMAgent:
             )
         else:
             ids = self.tokenizer(observation, verbose=False)["input_ids"]
+        if self.context_length is None:
+            return tuple(ids) or (self._start_id(),)
         room = self.context_length - self.generation.max_new_tokens
+        if room < 1:
+            raise ValueError(
+                f"Expected max_new_tokens below the context of {self.context_length} tokens, got "
+                f"{self.generation.max_new_tokens}: there is no room for a prompt."
+            )
         if len(ids) > room:
-            if self._overflow == "raise" or room < 1:
+            if self._overflow == "raise":
                 raise ValueError(
                     f"Expected a prompt of at most {room} tokens (context {self.context_length} "
                     f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
                     f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
                     "overflow='truncate_left'."
                 )
-            ids = ids[len(ids) - room :]
+            first = [self.tokenizer.bos_token_id] if ids[0] == self.tokenizer.bos_token_id else []
+            ids = first + list(ids[len(ids) - room + len(first) :])
         return tuple(ids) or (self._start_id(),)
 
     def act(
         self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
     ) -> list[list[Completion]]:
         """Sample completions; see `Agent.act`. All observations are decoded side by side."""
+        check_request(observations, num_generations)
         encoded = {text: self.encode(text) for text in dict.fromkeys(observations)}
         prompts = [encoded[text] for text in observations for _ in range(num_generations)]
         if not prompts:
@@ -222,6 +243,45 @@ class LMAgent:
             "Expected a prompt of at least one token, got an empty one, and the tokenizer has "
             "neither a bos nor an eos token to start from."
         )
+
+
+def _check_parts(model: object, tokenizer: object, generation: object) -> None:
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"Expected a causal language model of transformers, got {model!r}; to load one by name "
+            "use LMAgent.from_pretrained(name)."
+        )
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise TypeError(f"Expected a tokenizer of transformers, got {tokenizer!r}.")
+    if generation is not None and not isinstance(generation, GenerationConfig):
+        raise TypeError(
+            f"Expected motet.agents.GenerationConfig as generation, got {type(generation)}."
+        )
+    if model.get_output_embeddings() is None:
+        raise TypeError(
+            f"Expected a model with a language-model head, got {type(model).__name__}; load it "
+            "with AutoModelForCausalLM."
+        )
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ValueError(
+            f"Expected a tokenizer of at most {rows} tokens, as the model has, got "
+            f"{len(tokenizer)}; is it another model's? Where tokens were added, call "
+            "model.resize_token_embeddings()."
+        )
+
+
+def _check_folder(name_or_path: str | Path) -> None:
+    path = Path(name_or_path)
+    looks_local = isinstance(name_or_path, Path) or str(name_or_path).startswith(("/", ".", "~"))
+    if path.is_dir() and not (path / "config.json").exists():
+        inside = sorted(child.parent.name for child in path.glob("*/config.json"))
+        hint = f"; the folders {inside} in it have one" if inside else ""
+        raise FileNotFoundError(
+            f"Expected a folder with a model and its config.json, got {path}{hint}."
+        )
+    if looks_local and not path.exists():
+        raise FileNotFoundError(f"Expected a folder with a model, got {path}, which is not there.")
 
 
 def default_device() -> str:

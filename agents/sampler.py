@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
 from motet.agents.distribution import pick, sampling_log_probs
 from motet.agents.generation import GenerationConfig
@@ -111,6 +112,12 @@ class _Decoder:
         self._width = longest
         positions = (mask[:, :longest].cumsum(-1) - 1).clamp(min=0)
         self._cache = DynamicCache(config=model.config)
+        if not all(isinstance(layer, DynamicLayer) for layer in self._cache.layers):
+            raise TypeError(
+                "Expected a model whose cache is keys and values of attention layers, got "
+                f"{type(model).__name__} with {type(self._cache.layers[0]).__name__}; state-space "
+                "and linear-attention models are not supported."
+            )
         # transformers renamed `past_key_values` to `cache`, one model after the other
         renamed = "cache" in inspect.signature(model.forward).parameters
         self._cache_argument = "cache" if renamed else "past_key_values"

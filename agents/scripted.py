@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from motet.agents.agent import Completion
+from motet.agents.agent import Completion, check_request
 
 
 class FixedAgent:
@@ -15,6 +15,8 @@ class FixedAgent:
     """
 
     def __init__(self, answer: str | Callable[[str], str]) -> None:
+        if not isinstance(answer, str) and not callable(answer):
+            raise TypeError(f"Expected a text or a function as answer, got {answer!r}.")
         self._answer = answer
 
     def act(
@@ -22,6 +24,7 @@ class FixedAgent:
     ) -> list[list[Completion]]:
         """Answer; see `Agent.act`. The seed changes nothing."""
         del seed
+        check_request(observations, num_generations)
         answer = self._answer
         texts = [answer if isinstance(answer, str) else answer(text) for text in observations]
         return [[Completion(text)] * num_generations for text in texts]
@@ -36,6 +39,8 @@ class RandomAgent:
     """
 
     def __init__(self, texts: Sequence[str], *, seed: int | None = None) -> None:
+        if isinstance(texts, str) or any(not isinstance(text, str) for text in texts):
+            raise TypeError(f"Expected a list of texts to choose from, got {texts!r}.")
         if not texts:
             raise ValueError("Expected at least one text to choose from, got none.")
         self._texts = list(texts)
@@ -45,6 +50,7 @@ class RandomAgent:
         self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
     ) -> list[list[Completion]]:
         """Answer; see `Agent.act`."""
+        check_request(observations, num_generations)
         rng = self._rng if seed is None else np.random.default_rng(seed)
         picks = rng.integers(len(self._texts), size=(len(observations), num_generations))
         return [[Completion(self._texts[i]) for i in row] for row in picks]
@@ -70,6 +76,7 @@ class ReplayAgent:
             ValueError: where the recording is over.
         """
         del seed
+        check_request(observations, num_generations)
         wanted = len(observations) * num_generations
         if self._next + wanted > len(self._texts):
             raise ValueError(

@@ -44,8 +44,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion with its advantage and its share in the loss."""
+    """One completion of an agent with its advantage and its share in the loss."""
 
+    agent: str
     completion: Completion
     advantage: float
     weight: float
@@ -125,31 +126,32 @@ def rollout_groups(
 
 def weighted_samples(
     groups: Sequence[Group], loss_type: LossType, max_new_tokens: int
-) -> dict[str, list[Sample]]:
-    """Give each completion its share in the loss, and sort them by agent.
+) -> list[list[Sample]]:
+    """Give each completion its share in the loss.
 
     The loss is a mean over the groups of an agent at a turn, summed over turns and agents: the
     return that is maximised is a sum over turns, each estimated by the mean over its nodes.
 
     Args:
-        groups: groups with a gradient, of one optimizer step.
+        groups: all groups of a rollout that carry a gradient.
         loss_type: what a group's completions are averaged over. "sequence_sum" adds up a
             completion's tokens, "sequence_mean" averages them, "token_mean" averages over all
             tokens of the agent's turn, "constant" divides by `max_new_tokens`.
         max_new_tokens: the divisor of "constant".
 
     Returns:
-        Samples by agent; completions without tokens are left out, as nothing of them is trained.
+        Samples by group; completions without tokens are left out, as nothing of them is trained.
     """
     count: dict[tuple[str, int], int] = defaultdict(int)
     tokens: dict[tuple[str, int], int] = defaultdict(int)
     for group in groups:
         count[group.agent, group.turn] += 1
         tokens[group.agent, group.turn] += group.num_tokens
-    samples: dict[str, list[Sample]] = defaultdict(list)
+    weighted = []
     for group in groups:
         key = group.agent, group.turn
         share = 1 / (len(group.completions) * count[key])
+        samples = []
         for completion, advantage in zip(group.completions, group.advantages, strict=True):
             length = len(completion.completion_ids)
             if not length:
@@ -160,7 +162,23 @@ def weighted_samples(
                 "token_mean": 1 / tokens[key],
                 "constant": share / max_new_tokens,
             }[loss_type]
-            samples[group.agent].append(Sample(completion, advantage, weight))
+            samples.append(Sample(group.agent, completion, advantage, weight))
+        weighted.append(samples)
+    return weighted
+
+
+def samples_by_agent(groups: Sequence[Sequence[Sample]], scale: float) -> dict[str, list[Sample]]:
+    """Sort the samples of some groups by agent, with their weights scaled.
+
+    Args:
+        groups: samples by group, of one optimizer step.
+        scale: groups of the rollout for each group of the step, so that the steps of a rollout
+            have the same objective in the mean as one step over all of it.
+    """
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for group in groups:
+        for sample in group:
+            samples[sample.agent].append(replace(sample, weight=sample.weight * scale))
     return dict(samples)
 
 

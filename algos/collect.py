@@ -5,14 +5,16 @@ the env for all their joint actions: wide batches are where the speed of a langu
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
 from motet.agents import Agent, Completion
 from motet.algos.rollout import Node, Rollout
+from motet.algos.team import check_agent
 from motet.envs import TextEnv, TextState
 
 JointMode = Literal["aligned", "cross"]
@@ -59,6 +61,7 @@ class _Outcome:
 
     rewards: dict[str, float]
     after: _Live | None
+    turns_credited: int = 1
 
 
 def collect_rollouts(  # the six things a rollout depends on
@@ -92,23 +95,28 @@ def collect_rollouts(  # the six things a rollout depends on
 
     Raises:
         ValueError: where the agents are not those of the env, the mode is unknown, G is below 1,
-            or one turn would have more than `MAX_JOINT_ACTIONS` joint actions.
+            there are no rows, a reward is not finite, or one turn would have more than
+            `MAX_JOINT_ACTIONS` joint actions.
+        TypeError: where an agent is none, or answers in another shape than asked for.
     """
     _check(env, agents, num_generations, joint_mode)
+    if len(rows) == 0:
+        raise ValueError("Expected at least one row to collect from, got none.")
     simulator = _TextSimulator(env) if isinstance(env, TextEnv) else _CloneSimulator(env)
     seeds = np.random.SeedSequence(seed)
     live = simulator.start(rows)
     levels: list[tuple[Node, ...]] = []
     while live:
-        completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
-        joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
-        total = sum(map(len, joint))
+        exponents = [len(node.acting) if joint_mode == "cross" else 1 for node in live]
+        total = sum(num_generations**exponent for exponent in exponents)
         if total > MAX_JOINT_ACTIONS:
             raise ValueError(
                 f"Expected at most {MAX_JOINT_ACTIONS} joint actions in a turn, got {total} at "
                 f"turn {len(levels) + 1}; lower num_generations or the number of rows, or use "
                 "joint_mode='aligned'."
             )
+        completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
+        joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
         outcomes = simulator.step(live, _actions(live, completions, joint))
         nodes, live = _level(live, completions, joint, outcomes, turn=len(levels) + 1)
         levels.append(nodes)
@@ -122,6 +130,8 @@ def _check(
         raise ValueError(
             f"Expected an agent for each of {list(env.possible_agents)}, got {list(agents)}."
         )
+    for name, agent in agents.items():
+        check_agent(name, agent)
     if num_generations < 1:
         raise ValueError(f"Expected num_generations of at least 1, got {num_generations}.")
     if joint_mode not in ("aligned", "cross"):
@@ -147,12 +157,28 @@ def _act(
             num_generations,
             seed=int(seed.generate_state(1)[0]),
         )
+        _check_answers(agent, groups, len(places), num_generations)
         for (index, name), group in zip(places, groups, strict=True):
             answers[index][name] = tuple(group)
     return [
         {name: group[name] for name in node.acting}
         for node, group in zip(live, answers, strict=True)
     ]
+
+
+def _check_answers(agent: Agent, groups: object, wanted: int, num_generations: int) -> None:
+    """An agent of somebody else's may answer in another shape than it was asked for."""
+    shaped = isinstance(groups, list) and all(
+        isinstance(group, list | tuple)
+        and len(group) == num_generations
+        and all(isinstance(completion, Completion) for completion in group)
+        for group in groups
+    )
+    if not shaped or len(cast("list[Any]", groups)) != wanted:
+        raise TypeError(
+            f"Expected {wanted} lists of {num_generations} Completions from "
+            f"{type(agent).__name__}.act, got {str(groups)[:200]}."
+        )
 
 
 def _joint_actions(
@@ -214,9 +240,16 @@ def _level(
                 },
                 ended=tuple(result.after is None for result in results),
                 children=tuple(children),
+                turns_credited=tuple(result.turns_credited for result in results),
             )
         )
     return tuple(nodes), following
+
+
+def text_env_of(env: object) -> TextEnv | None:
+    """Return the `TextEnv` that an env is or wraps, None for any other."""
+    inner = env if isinstance(env, TextEnv) else getattr(env, "unwrapped", None)
+    return inner if isinstance(inner, TextEnv) else None
 
 
 class _TextSimulator:
@@ -226,7 +259,7 @@ class _TextSimulator:
         self._env = env
 
     def start(self, rows: Sequence[int]) -> list[_Live]:
-        return [self._live(self._env.initial_state(row)) for row in rows]
+        return [self._live(self._env.initial_state(int(row))) for row in rows]
 
     def step(
         self, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
@@ -240,7 +273,9 @@ class _TextSimulator:
         outcomes: list[list[_Outcome]] = [[] for _ in live]
         for index, result in zip(groups, results, strict=True):
             after = None if result.state.ended else self._live(result.state)
-            outcomes[index].append(_Outcome(result.rewards, after))
+            info = next(iter(result.infos.values()))
+            rewards = {name: own["turn_reward"] for name, own in result.infos.items()}
+            outcomes[index].append(_Outcome(rewards, after, info["turns_credited"]))
         return outcomes
 
     def _live(self, state: TextState) -> _Live:
@@ -254,12 +289,21 @@ class _CloneSimulator:
 
     def __init__(self, env: ParallelTextEnv) -> None:
         self._env = env
+        inner = text_env_of(env)
+        self._has_rows = inner is not None
+        grouped = inner is not None and inner.early_termination == "group"
+        if inner is not None and grouped and inner.early_termination_threshold is not None:
+            raise ValueError(
+                "Expected early_termination='branch' for a wrapped TextEnv, got 'group' in "
+                f"{type(env).__name__}: its branches are stepped one by one."
+            )
 
     def start(self, rows: Sequence[int]) -> list[_Live]:
         started = []
         for row in rows:
-            env = self._env.clone()
-            observations, infos = env.reset(seed=int(row))
+            env = self._twin(self._env)
+            options = {"row": int(row)} if self._has_rows else None
+            observations, infos = env.reset(seed=int(row), options=options)
             started.append(_Live(int(row), env, dict(observations), infos))
         return started
 
@@ -271,11 +315,27 @@ class _CloneSimulator:
             for node, joint in zip(live, actions, strict=True)
         ]
 
+    def _twin(self, env: Any) -> Any:
+        twin = env.clone()
+        if type(twin) is not type(env):
+            raise TypeError(
+                f"Expected clone() of {type(env).__name__} to return one, got "
+                f"{type(twin).__name__}: a wrapper that forwards clone() drops itself. Define "
+                "clone() on it."
+            )
+        return twin
+
     def _branch(self, node: _Live, action: dict[str, str]) -> _Outcome:
-        env = node.place.clone()
+        env = self._twin(node.place)
         observations, rewards, _, _, infos = env.step(action)
+        for name, reward in rewards.items():
+            if not math.isfinite(reward):
+                raise ValueError(
+                    f"Expected a finite reward, got {reward} for {name} in the episode of seed "
+                    f"{node.row} after the actions {str(action)[:400]}."
+                )
         after = None
         if env.agents:
             seen = {name: observations[name] for name in env.agents}
             after = _Live(node.row, env, seen, infos)
-        return _Outcome(rewards, after)
+        return _Outcome({name: float(reward) for name, reward in rewards.items()}, after)

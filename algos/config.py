@@ -1,8 +1,10 @@
 """Settings of the group-relative learners: every field is read, and checked once."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal
 
+from motet.agents import GenerationConfig
+from motet.agents.checks import check_fields
 from motet.algos.batch import LossType
 from motet.algos.collect import JointMode
 
@@ -14,21 +16,23 @@ class MAGRPOConfig:
     """Settings of MAGRPO and its relatives.
 
     Attributes:
-        num_train_epochs: passes over the rows of an env with a dataset.
-        num_rollouts: rollouts from seeded resets, for an env without one.
+        num_train_epochs: passes over the rows of an env with a dataset; None for one.
+        num_rollouts: rollouts from seeded resets, for an env without one; None for 100.
         rollout_batch_size: rows per rollout; wider is faster per row.
-        train_batch_size: groups per optimizer step; None takes all of a rollout.
+        train_batch_size: groups per optimizer step, over all agents; None takes all of a rollout.
+            The later steps of a rollout are slightly off-policy; `clip_range` bounds that.
         num_iterations: optimizer passes over each rollout; more than one needs `clip_range`.
         agent_learning_rate: AdamW's learning rate, at the start.
         lr_scheduler_type: "constant", or "linear" to bring it down to zero over the rollouts.
         weight_decay: AdamW's weight decay.
         max_grad_norm: gradients are scaled down to this norm per policy; None never does.
         num_generations: G, completions per agent and node.
-        num_turns: turns of the env that the trainer builds; with `env=` leave it alone.
+        num_turns: turns of the env that the trainer builds, None for one; with `env=` leave it.
         joint_mode: "aligned" joins the agents' k-th completions, "cross" all with all.
         discount: weight of the next turn's return.
         early_termination_threshold: of the env that the trainer builds; see `TextEnv`.
-        advantage_normalization: divide advantages by the group's standard deviation.
+        advantage_normalization: divide advantages by the group's standard deviation; None leaves
+            it to the learner: MAGRPO does, its relatives do not.
         loss_type: what the tokens of a group are averaged over; see `weighted_samples`.
         clip_range: clip probability ratios to 1 +- this (PPO); None trains on log-probabilities.
         max_new_tokens: while training, overrides the agents' own; None leaves it.
@@ -45,8 +49,8 @@ class MAGRPOConfig:
         progress_bar: show one.
     """
 
-    num_train_epochs: int = 1
-    num_rollouts: int = 100
+    num_train_epochs: int | None = None
+    num_rollouts: int | None = None
     rollout_batch_size: int = 1
     train_batch_size: int | None = None
     num_iterations: int = 1
@@ -55,11 +59,11 @@ class MAGRPOConfig:
     weight_decay: float = 0.0
     max_grad_norm: float | None = 1.0
     num_generations: int = 4
-    num_turns: int = 1
+    num_turns: int | None = None
     joint_mode: JointMode = "aligned"
     discount: float = 1.0
     early_termination_threshold: float | None = -0.2
-    advantage_normalization: bool = True
+    advantage_normalization: bool | None = None
     loss_type: LossType = "sequence_sum"
     clip_range: float | None = None
     max_new_tokens: int | None = None
@@ -75,6 +79,8 @@ class MAGRPOConfig:
     progress_bar: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        GenerationConfig(**self.generation)
         for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -83,16 +89,11 @@ class MAGRPOConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Expected {name} above 0, got {value}.")
-        if self.weight_decay < 0 or self.eval_interval < 0:
-            raise ValueError(
-                "Expected weight_decay and eval_interval of at least 0, got "
-                f"weight_decay={self.weight_decay} and eval_interval={self.eval_interval}."
-            )
+        for name in ("weight_decay", "eval_interval", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"Expected discount from 0 to 1, got {self.discount}.")
-        _check_choice("lr_scheduler_type", self.lr_scheduler_type, get_args(LRSchedulerType))
-        _check_choice("joint_mode", self.joint_mode, get_args(JointMode))
-        _check_choice("loss_type", self.loss_type, get_args(LossType))
         if self.num_iterations > 1 and self.clip_range is None:
             raise ValueError(
                 f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "
@@ -101,7 +102,7 @@ class MAGRPOConfig:
             )
 
     @property
-    def generation(self) -> dict[str, int | float]:
+    def generation(self) -> dict[str, Any]:
         """Sampling settings that override the agents' own."""
         fields = ("max_new_tokens", "temperature", "top_p", "top_k")
         return {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
@@ -119,8 +120,3 @@ _AT_LEAST_ONE = (
     "eval_num_samples",
     "logging_steps",
 )
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"Expected {name} to be one of {', '.join(choices)}, got {value!r}.")

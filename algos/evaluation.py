@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.agents import Agent
-from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.collect import ParallelTextEnv, collect_rollouts, text_env_of
 from motet.algos.metrics import team_rewards
 from motet.algos.rollout import Rollout
 from motet.algos.team import with_sampling
-from motet.envs import TextEnv
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +46,30 @@ def evaluate(  # who plays what, where, how often and how
         env: as for `collect_rollouts`.
         agents: agent by name.
         rows: dataset rows (default: all), or seeds for an env without a dataset.
-        num_samples: episodes per row.
+        num_samples: episodes per row; of a seed s, those of the seeds s * num_samples onwards.
         do_sample: False takes the most likely tokens instead of sampling.
         seed: makes the result reproducible.
 
     Raises:
         ValueError: where `rows` is missing for an env without a dataset.
     """
+    inner = text_env_of(env)
     if rows is None:
-        if not isinstance(env, TextEnv):
+        if inner is None:
             raise ValueError(
                 "Expected rows=, the seeds of the episodes, for an env without a dataset; got None."
             )
-        rows = range(len(env.dataset))
+        rows = range(len(inner.dataset))
+    if num_samples < 1:
+        raise ValueError(f"Expected num_samples of at least 1, got {num_samples}.")
     if not do_sample:
         agents = with_sampling(agents, do_sample=False)
-    repeated = [row for row in rows for _ in range(num_samples)]
+    # without rows, the samples of one seed must not share the env's noise
+    repeated = [
+        row if inner is not None else row * num_samples + sample
+        for row in rows
+        for sample in range(num_samples)
+    ]
     rollout = collect_rollouts(env, agents, repeated, num_generations=1, seed=seed)
     return Evaluation(_metrics(rollout), rollout)
 

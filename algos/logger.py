@@ -3,10 +3,12 @@
 All are off the learners' path: a learner calls `log` and `close` and knows nothing of files.
 """
 
+import importlib.util
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Metrics = Mapping[str, float]
 
 
+@runtime_checkable
 class Logger(Protocol):
     """A destination of metrics."""
 
@@ -50,15 +53,22 @@ class ConsoleLogger:
 
 
 class JSONLLogger:
-    """Append one JSON object per entry to a file, with the key `step`.
+    """Write one JSON object per entry to a file, with the key `step`.
+
+    A file of an earlier run keeps its lines: it is moved to the next free `name-1.jsonl`,
+    `name-2.jsonl`, ...
 
     Args:
         path: the file; its folder is made where it is missing.
     """
 
     def __init__(self, path: str | Path) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  # closed by close()
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            kept = (path.with_stem(f"{path.stem}-{n}") for n in itertools.count(1))
+            path.rename(next(name for name in kept if not name.exists()))
+        self._file = path.open("w", encoding="utf-8")
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Write one line, at once."""
@@ -68,6 +78,18 @@ class JSONLLogger:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def require_wandb() -> None:
+    """Raise where wandb is not installed.
+
+    Raises:
+        ImportError: with what to type.
+    """
+    if importlib.util.find_spec("wandb") is None:
+        raise ImportError(
+            'Expected wandb for Weights & Biases logging; pip install "motet[trackers]".'
+        )
 
 
 class WandbLogger:
@@ -81,12 +103,9 @@ class WandbLogger:
     """
 
     def __init__(self, **options: Any) -> None:
-        try:
-            import wandb  # noqa: PLC0415  # only where it was asked for
-        except ImportError as error:
-            raise ImportError(
-                'Expected wandb for Weights & Biases logging; pip install "motet[trackers]".'
-            ) from error
+        require_wandb()
+        import wandb  # noqa: PLC0415  # only where it was asked for
+
         self._run = wandb.init(**options)
 
     def log(self, metrics: Metrics, step: int) -> None:

@@ -11,7 +11,8 @@ How this departs from the paper, all of it by default and each with a setting:
 1. Advantages are divided by the group's standard deviation (`advantage_normalization`).
 2. Gradients are clipped by their norm (`max_grad_norm`).
 3. Groups without spread are skipped and leave the mean over groups.
-4. The loss is a mean over the nodes of a turn, and a sum over turns.
+4. The loss is a mean over the nodes of a turn that carry a gradient, and a sum over turns. Where
+   most episodes end early, the few that go on have the later turn's whole weight.
 
     make demo
 """
@@ -20,6 +21,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -28,8 +30,8 @@ import torch
 
 from motet.agents import Agent, LMAgent
 from motet.algos.advantages import Baseline, group_mean
-from motet.algos.batch import Group, rollout_groups, weighted_samples
-from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.batch import Group, rollout_groups, samples_by_agent, weighted_samples
+from motet.algos.collect import ParallelTextEnv, collect_rollouts, text_env_of
 from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import (
@@ -39,6 +41,7 @@ from motet.algos.logger import (
     Loggers,
     ProgressBar,
     WandbLogger,
+    require_wandb,
 )
 from motet.algos.metrics import means, rollout_metrics, turn_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
@@ -68,7 +71,7 @@ class MAGRPOTrainer:
         args: see `config`.
         eval_env: env with held-out rows.
         baseline: from a group's returns to its advantages; MAGRPO's is the group's mean.
-        loggers: where metrics go beside console and `output_dir`.
+        loggers: where metrics go beside console and `output_dir`; `train` does not close them.
         wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
         **parts: see `TaskParts`.
 
@@ -98,7 +101,7 @@ class MAGRPOTrainer:
     ) -> None:
         if config is not None and args is not None:
             raise ValueError("Expected config= or args=, which are the same; got both.")
-        self.config = config or args or MAGRPOConfig()
+        self.config = _checked_config(config or args or MAGRPOConfig())
         self.env, self.eval_env = resolve_envs(env, eval_env, agents, parts, self.config)
         self.agents = dict(agents) if isinstance(agents, Mapping) else build_team(agents, parts)
         if set(self.agents) != set(self.env.possible_agents):
@@ -106,6 +109,9 @@ class MAGRPOTrainer:
                 f"Expected an agent for each of {list(self.env.possible_agents)}, got "
                 f"{list(self.agents)}."
             )
+        self._check_schedule()
+        if not callable(baseline):
+            raise TypeError(f"Expected a function from returns to advantages, got {baseline!r}.")
         self._baseline = baseline
         self._check_group_size()
         self._samplers = with_sampling(self.agents, **self.config.generation)
@@ -113,9 +119,11 @@ class MAGRPOTrainer:
             PolicyUpdater(policy, self.config) for policy in trainable_policies(self._samplers)
         ]
         self._rng = np.random.default_rng(self.config.seed)
-        self._extra_loggers = list(loggers)
+        self._extra_loggers = _checked_loggers(loggers)
+        _check_wandb(wandb_config)
         self._wandb_config = wandb_config
         self._went_on = False
+        self._stepped = False
         self.num_env_steps = 0
 
     # --- what users call ----------------------------------------------------------------------
@@ -129,7 +137,8 @@ class MAGRPOTrainer:
         """
         self._check_prompts()
         console = ConsoleLogger()
-        loggers = Loggers([console, *self._open_loggers(), *self._extra_loggers])
+        opened = Loggers(self._open_loggers())
+        loggers = Loggers([console, opened, *self._extra_loggers])
         schedule = list(self._schedule())
         bar = ProgressBar(len(schedule), console.console, visible=self.config.progress_bar)
         history: dict[str, list[float]] = defaultdict(list)
@@ -154,8 +163,9 @@ class MAGRPOTrainer:
                     if last or (every and index % every == 0):
                         self._log_evaluation(loggers)
                 self._warn_if_one_turn()
+                self._warn_if_nothing_learnt()
         finally:
-            loggers.close()
+            opened.close()  # those that were passed in are their owner's to close
 
     def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
         """Play episodes on the held-out rows, or on those trained on where there are none.
@@ -210,11 +220,11 @@ class MAGRPOTrainer:
             returns,
             trained,
             baseline=self._baseline,
-            normalize=self.config.advantage_normalization,
+            normalize=bool(self.config.advantage_normalization),
         )
         metrics = turn_metrics(rollout, returns)
         metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
-        steps = [step for chunk in self._step_chunks(groups) for step in self._optimize(chunk)]
+        steps = list(self._steps(groups))
         metrics["train/num_optimizer_steps"] = float(len(steps))
         metrics["train/learning_rate"] = self._updaters[0].learning_rate
         if steps:
@@ -231,6 +241,7 @@ class MAGRPOTrainer:
         done = time.perf_counter()
         self.num_env_steps += rollout.num_joint_actions
         self._went_on |= len(rollout.levels) > 1
+        self._stepped |= metrics["train/num_optimizer_steps"] > 0
         return {
             **metrics,
             **rollout_metrics(rollout),
@@ -240,45 +251,45 @@ class MAGRPOTrainer:
             "time/update_seconds": done - collected,
         }
 
-    def _step_chunks(self, groups: list[Group]) -> Iterator[list[Group]]:
-        size = self.config.train_batch_size or max(len(groups), 1)
-        for _ in range(self.config.num_iterations):
-            order = self._rng.permutation(len(groups))
-            for start in range(0, len(groups), size):
-                yield [groups[i] for i in order[start : start + size]]
-
-    def _optimize(self, groups: Sequence[Group]) -> list[dict[str, float]]:
+    def _steps(self, groups: Sequence[Group]) -> Iterator[dict[str, float]]:
+        """Take the optimizer steps of a rollout."""
         longest = max(
             agent.generation.max_new_tokens
             for updater in self._updaters
             for agent in updater.policy.agents.values()
         )
-        samples = weighted_samples(groups, self.config.loss_type, longest)
-        steps = []
-        for updater in self._updaters:
-            own = {name: samples[name] for name in updater.policy.agents if name in samples}
-            if own:
-                steps.append(updater.step(own))
-        return steps
+        weighted = weighted_samples(groups, self.config.loss_type, longest)
+        size = self.config.train_batch_size or max(len(groups), 1)
+        for _ in range(self.config.num_iterations):
+            order = self._rng.permutation(len(groups))
+            for start in range(0, len(groups), size):
+                chunk = [weighted[i] for i in order[start : start + size]]
+                samples = samples_by_agent(chunk, scale=len(groups) / len(chunk))
+                for updater in self._updaters:
+                    own = {name: samples[name] for name in updater.policy.agents if name in samples}
+                    if own:
+                        yield updater.step(own)
 
     # --- the order of things ------------------------------------------------------------------
 
     def _schedule(self) -> Iterator[list[int]]:
         """Yield the rows of each rollout."""
         width = self.config.rollout_batch_size
-        if not isinstance(self.env, TextEnv):
-            for _ in range(self.config.num_rollouts):
+        inner = text_env_of(self.env)
+        if inner is None:
+            for _ in range(self.config.num_rollouts or 100):
                 yield self._rng.integers(2**31, size=width).tolist()
             return
-        for _ in range(self.config.num_train_epochs):
-            order = self._rng.permutation(len(self.env.dataset)).tolist()
+        for _ in range(self.config.num_train_epochs or 1):
+            order = self._rng.permutation(len(inner.dataset)).tolist()
             for start in range(0, len(order), width):
                 yield order[start : start + width]
 
     def _eval_rows(self, env: ParallelTextEnv) -> list[int]:
         limit = self.config.eval_num_samples
-        if isinstance(env, TextEnv):
-            return list(range(len(env.dataset)))[:limit]
+        inner = text_env_of(env)
+        if inner is not None:
+            return list(range(len(inner.dataset)))[:limit]
         return list(range(limit or 16))
 
     def _log_evaluation(self, loggers: Logger) -> None:
@@ -297,8 +308,24 @@ class MAGRPOTrainer:
 
     # --- checks before compute is spent -------------------------------------------------------
 
+    def _check_schedule(self) -> None:
+        has_rows = text_env_of(self.env) is not None
+        ignored = "num_rollouts" if has_rows else "num_train_epochs"
+        used = "num_train_epochs" if has_rows else "num_rollouts"
+        if getattr(self.config, ignored) is not None:
+            raise ValueError(
+                f"Expected {used} for an env {'with' if has_rows else 'without'} a dataset, got "
+                f"{ignored}={getattr(self.config, ignored)}."
+            )
+
     def _check_group_size(self) -> None:
-        self._baseline(torch.zeros(self.config.num_generations, dtype=torch.float64))
+        size = self.config.num_generations
+        self._baseline(torch.zeros(size, dtype=torch.float64))
+        if self.config.advantage_normalization and size < 2:
+            raise ValueError(
+                "Expected num_generations of at least 2 with advantage_normalization, got 1: one "
+                "completion has no spread to divide by."
+            )
 
     def _check_prompts(self) -> None:
         """Encode the first prompts of all rows: too long a prompt stops before it costs time."""
@@ -312,6 +339,15 @@ class MAGRPOTrainer:
                     if isinstance(agent, LMAgent):
                         agent.encode(prompt)
 
+    def _warn_if_nothing_learnt(self) -> None:
+        if not self._stepped:
+            warnings.warn(
+                "No optimizer step was taken: in every group all completions earned the same, so "
+                "that there was nothing to prefer. Check the reward function, or raise "
+                "num_generations or the temperature.",
+                stacklevel=3,
+            )
+
     def _warn_if_one_turn(self) -> None:
         if not isinstance(self.env, TextEnv) or self.env.num_turns == 1 or self._went_on:
             return
@@ -322,3 +358,30 @@ class MAGRPOTrainer:
             "threshold, or set it to None.",
             stacklevel=3,
         )
+
+
+def _checked_config(config: MAGRPOConfig) -> MAGRPOConfig:
+    if not isinstance(config, MAGRPOConfig):
+        raise TypeError(f"Expected a MAGRPOConfig as config, got {config!r}.")
+    if config.advantage_normalization is None:
+        return replace(config, advantage_normalization=True)
+    return config
+
+
+def _checked_loggers(loggers: Sequence[Logger]) -> list[Logger]:
+    if not isinstance(loggers, list | tuple):
+        raise TypeError(f"Expected a list of loggers, got {loggers!r}.")
+    for logger in loggers:
+        if not isinstance(logger, Logger):
+            raise TypeError(f"Expected loggers with log and close, got {logger!r}.")
+    return list(loggers)
+
+
+def _check_wandb(wandb_config: Mapping[str, Any] | None) -> None:
+    if wandb_config is None:
+        return
+    if not isinstance(wandb_config, Mapping):
+        raise TypeError(
+            f"Expected wandb_config as a dict of options of wandb.init, got {wandb_config!r}."
+        )
+    require_wandb()

@@ -42,9 +42,10 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         for node in rollout.nodes()
         for group in node.completions.values()
         for completion in group
+        if completion.completion_ids  # scripted partners write no tokens
     ]
-    lengths = [len(completion.completion_ids) for completion in completions]
-    cut = [completion.finish_reason == "length" for completion in completions]
+    lengths = [len(completion.completion_ids) for completion in completions] or [0]
+    cut = [completion.finish_reason == "length" for completion in completions] or [False]
     rewards = [reward for level in team_rewards(rollout) for own in level for reward in own]
     return {
         "rollout/reward_mean": float(np.mean(rewards)),

@@ -4,6 +4,7 @@ It is the other way to call a trainer, `MAGRPOTrainer(agents=[model, model], tok
 reward_func=..., train_dataset=...)`. There is one code path after it.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
@@ -62,9 +63,14 @@ def resolve_envs(
         ValueError: where a part is missing, or both ways are mixed.
         TypeError: where `agents` is no dict; and as `TextEnv`.
     """
+    _check_names(parts)
+    for name, given in (("env", env), ("eval_env", eval_env)):
+        if given is not None:
+            _check_env(name, given)
     if env is None:
         if eval_env is not None:
             raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
+        _check_members(agents)
         return _build_envs(parts, len(agents), config)
     if parts:
         raise ValueError(
@@ -78,7 +84,43 @@ def resolve_envs(
         )
     if isinstance(env, TextEnv):
         _check_env_settings(env, config)
+    if eval_env is not None and list(eval_env.possible_agents) != list(env.possible_agents):
+        raise ValueError(
+            f"Expected eval_env with the agents {list(env.possible_agents)} of env, got "
+            f"{list(eval_env.possible_agents)}."
+        )
     return env, eval_env
+
+
+def _check_members(agents: object) -> None:
+    if isinstance(agents, str) or not isinstance(agents, Sequence) or not agents:
+        raise TypeError(
+            f"Expected agents= as a list of models, one per agent, got {str(agents)[:80]}; for two "
+            "agents that share one write [model, model]."
+        )
+
+
+def _check_names(parts: TaskParts) -> None:
+    known = TaskParts.__annotations__
+    for name in parts:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]}=?" if close else ""
+            raise TypeError(
+                f"Expected the parts of a task among {', '.join(known)}, got {name}=.{hint}"
+            )
+
+
+def _check_env(name: str, env: object) -> None:
+    if isinstance(env, str):
+        raise TypeError(f"Expected an env as {name}, got the text {env!r}; use envs.make({env!r}).")
+    methods = ("reset", "step", "clone")
+    missing = [method for method in methods if not callable(getattr(env, method, None))]
+    if missing:
+        raise TypeError(
+            f"Expected a parallel env with reset, step and clone as {name}, got "
+            f"{type(env).__name__} without {', '.join(missing)}."
+        )
 
 
 def _check_env_settings(env: TextEnv, config: MAGRPOConfig) -> None:
@@ -109,7 +151,7 @@ def _build_envs(
             transition=parts.get("external_transition"),
             formatters=parts.get("formatters"),
             num_agents=num_agents,
-            num_turns=config.num_turns,
+            num_turns=config.num_turns or 1,
             early_termination_threshold=config.early_termination_threshold,
             reward_processor=parts.get("reward_processor"),
         )

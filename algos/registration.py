@@ -48,6 +48,8 @@ def register(name: str) -> Callable[[Factory], Factory]:
     Raises:
         ValueError: where another learner has that name; the same one replaces itself.
     """
+    if not isinstance(name, str):
+        raise TypeError(f'Expected a name, as in @register("name"), got {name!r}.')
 
     def decorate(factory: Factory) -> Factory:
         known = registry.get(name)
@@ -79,7 +81,7 @@ def make(
     if name not in registry:
         _load_plugins()
     if name not in registry:
-        close = difflib.get_close_matches(name, registry, n=1)
+        close = difflib.get_close_matches(str(name).lower(), registry, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise KeyError(f"Expected one of {sorted(registry)}, got {name!r}.{hint}")
     return registry[name](env=env, agents=agents, config=config, **kwargs)

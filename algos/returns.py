@@ -29,6 +29,26 @@ def joint_returns(rewards: Tensor, child_values: Tensor, discount: float) -> Ten
     return rewards + discount * child_values
 
 
+def credited_rewards(rewards: Tensor, turns: Tensor, discount: float) -> Tensor:
+    """Return r_j * sum_{k < turns_j} discount^k: a reward that counts for several turns.
+
+    Args:
+        rewards: (J,) rewards of the joint actions.
+        turns: (J,) how many turns each counts for, 1 for its own only.
+        discount: weight of the next turn.
+
+    Returns:
+        (J,) rewards.
+    """
+    if rewards.shape != turns.shape:
+        raise ValueError(
+            f"Expected rewards and turns of one shape, got {tuple(rewards.shape)} and "
+            f"{tuple(turns.shape)}."
+        )
+    times = [sum(discount**k for k in range(count)) for count in turns.tolist()]
+    return rewards * torch.tensor(times, dtype=rewards.dtype)
+
+
 def credit(returns: Tensor, choices: Tensor, num_generations: int) -> Tensor:
     """Return each completion's credit: the mean return of the joint actions that contain it.
 
@@ -65,7 +85,11 @@ def rollout_returns(rollout: Rollout, discount: float) -> list[list[dict[str, Te
         below = [
             {
                 name: joint_returns(
-                    torch.tensor(rewards, dtype=torch.float64),
+                    credited_rewards(
+                        torch.tensor(rewards, dtype=torch.float64),
+                        torch.tensor(node.turns_credited),
+                        discount,
+                    ),
                     _child_values(node, name, below),
                     discount,
                 )

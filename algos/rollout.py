@@ -27,6 +27,8 @@ class Node:
         rewards: (J,) by agent.
         ended: (J,) whether the episode ended with that joint action.
         children: (J,) index of the child in the next level, None where the episode ended.
+        turns_credited: (J,) how many turns the reward counts for: more than one where a branch
+            that ended early is credited for the turns it did not need (`TextEnv`).
     """
 
     row: int
@@ -37,6 +39,7 @@ class Node:
     rewards: dict[str, tuple[float, ...]]
     ended: tuple[bool, ...]
     children: tuple[int | None, ...]
+    turns_credited: tuple[int, ...]
 
     def choices(self, agent: str) -> list[int]:
         """Return (J,) which of the agent's own answers is in each joint action."""
@@ -109,6 +112,7 @@ def _node(line: Mapping[str, Any]) -> Node:
         rewards={name: tuple(values) for name, values in line["rewards"].items()},
         ended=tuple(line["ended"]),
         children=tuple(line["children"]),
+        turns_credited=tuple(line["turns_credited"]),
     )
 
 

@@ -24,6 +24,36 @@ class Policy:
     agents: dict[str, LMAgent]
 
 
+def check_agent(name: str, agent: object) -> None:
+    """Raise where something is no agent.
+
+    Raises:
+        TypeError: where it has no `act`, with how to make an agent of a model.
+    """
+    if not isinstance(agent, Agent) or isinstance(agent, type):
+        raise TypeError(
+            f"Expected an agent for {name}, with a method act, got {type(agent).__name__}; wrap a "
+            "model as LMAgent(model, tokenizer), or load one with LMAgent.from_pretrained(name)."
+        )
+
+
+def _check_trained(name: str, agent: LMAgent) -> None:
+    if agent.frozen:
+        raise ValueError(
+            f"Expected all agents with one model to be frozen or none, got {name} frozen and "
+            "another trained: its weights would change. Load the model twice."
+        )
+    if not agent.generation.do_sample:
+        raise ValueError(
+            f"Expected do_sample=True for {name} while it is trained, got False: the most likely "
+            "tokens have nothing to be compared with. Set it for evaluation only."
+        )
+
+
+def _has_trainable_weights(agent: LMAgent) -> bool:
+    return any(weight.requires_grad for weight in agent.model.parameters())
+
+
 def with_sampling(agents: Mapping[str, Agent], **changes: Any) -> dict[str, Agent]:
     """Return the team with other sampling settings; shared agents stay shared.
 
@@ -46,17 +76,24 @@ def trainable_policies(agents: Mapping[str, Agent]) -> list[Policy]:
     """Return the policies of a team that a learner may change: language models not frozen.
 
     Raises:
-        ValueError: where there is none.
+        TypeError: where one of the team is no agent.
+        ValueError: where there is none, where a model has frozen and unfrozen agents, or where an
+            agent to be trained does not sample.
     """
+    for name, agent in agents.items():
+        check_agent(name, agent)
     members: dict[int, dict[str, LMAgent]] = {}
     for name, agent in agents.items():
-        if isinstance(agent, LMAgent) and not agent.frozen:
+        if isinstance(agent, LMAgent) and not agent.frozen and _has_trainable_weights(agent):
             members.setdefault(id(agent.model), {})[name] = agent
+    for name, agent in agents.items():
+        if isinstance(agent, LMAgent) and id(agent.model) in members:
+            _check_trained(name, agent)
     if not members:
         kinds = {name: type(agent).__name__ for name, agent in agents.items()}
         raise ValueError(
-            f"Expected at least one language model that is not frozen, got {kinds}: there is "
-            "nothing to train."
+            f"Expected at least one LMAgent that is not frozen, got {kinds}: there is nothing to "
+            "train."
         )
     return [
         Policy(next(iter(group)), next(iter(group.values())).model, group)

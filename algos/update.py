@@ -63,8 +63,8 @@ class PolicyUpdater:
             `loss`, `grad_norm` (before clipping) and `tokens` (of prompts and completions).
 
         Raises:
-            FloatingPointError: where the loss or a gradient is not finite; the weights are as
-                before, and the batch is saved.
+            FloatingPointError: where the loss or a gradient is not finite; this policy's weights
+                are as before, and the batch is saved.
         """
         self.policy.model.eval()
         self.optimizer.zero_grad(set_to_none=True)
@@ -124,6 +124,6 @@ class PolicyUpdater:
         torch.save(asdict(batch), path)
         raise FloatingPointError(
             f"Expected a finite {what}, got {value} for the policy of {self.policy.name}; the "
-            f"batch is in {path}, and the weights are those of before this step. A lower "
+            f"batch is in {path}, and this policy's weights are those of before the step. A lower "
             "agent_learning_rate or a max_grad_norm often helps."
         )

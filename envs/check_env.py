@@ -95,6 +95,7 @@ def _factory(env: Any, make_kwargs: dict[str, Any]) -> Factory:
                 f"with the instance {env}."
             )
         snapshot_rules.require_methods(env)
+        snapshot_rules.require_whole(env, env.clone())  # what is checked is a clone
         clone: Factory = env.clone
         return clone
     if callable(env):

@@ -1,10 +1,11 @@
 """The recipe of an environment: what the registry holds and worker processes should be given."""
 
 import dataclasses
+import difflib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,7 @@ class EnvSpec:
             given = ", ".join(made_by.kwargs) or "none"
             raise TypeError(
                 f"{exc} [raised when making {self.id}; keyword arguments given: {given}; "
-                f"accepted: {_accepted_names(creator)}]"
+                f"accepted: {_accepted_names(creator)}{_suggestion(creator, made_by.kwargs, exc)}]"
             ) from exc
         if not isinstance(env, pettingzoo.ParallelEnv):
             raise TypeError(
@@ -126,11 +127,44 @@ class EnvSpec:
 
 
 def _accepted_names(creator: EnvCreator) -> str:
+    own, passed_on = _parameters(creator), _passed_on(creator)
+    if own is None:
+        return "not known"
+    accepted = _listed(own) or "none"
+    return f"{accepted}, which may be {_listed(passed_on)}" if passed_on else accepted
+
+
+def _suggestion(creator: EnvCreator, given: Mapping[str, Any], exc: TypeError) -> str:
+    """Return what a keyword that the error names may have been meant to be."""
+    accepted = [p.name for p in [*(_parameters(creator) or ()), *_passed_on(creator)]]
+    for name in given:
+        close = difflib.get_close_matches(name, accepted, n=1)
+        if name not in accepted and close and f"'{name}'" in str(exc):
+            return f"; did you mean {close[0]} by {name}?"
+    return ""
+
+
+def _parameters(creator: EnvCreator) -> list[inspect.Parameter] | None:
     try:
-        parameters = inspect.signature(creator).parameters.values()
+        return list(inspect.signature(creator).parameters.values())
     except ValueError:
-        return "not known"  # some builtins have no signature
-    return ", ".join(str(p.replace(annotation=p.empty)) for p in parameters) or "none"
+        return None  # some builtins have no signature
+
+
+def _passed_on(creator: EnvCreator) -> list[inspect.Parameter]:
+    """Return the parameters of the class that a factory with `**kwargs` says it returns."""
+    own = _parameters(creator) or []
+    if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in own):
+        return []
+    made = inspect.signature(creator).return_annotation
+    if made is inspect.Signature.empty or not inspect.isclass(made):
+        return []
+    taken = {p.name for p in own}
+    return [p for p in _parameters(made) or [] if p.name not in taken]
+
+
+def _listed(parameters: Iterable[inspect.Parameter]) -> str:
+    return ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
 
 
 def _origin(entry_point: EnvCreator | str) -> str:

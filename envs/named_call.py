@@ -27,8 +27,8 @@ class NamedCall:
         available: names that can be filled.
 
     Raises:
-        TypeError: where `func` is not callable, takes too few positional arguments, or has a
-            required parameter that nothing fills.
+        TypeError: where `func` is not callable, has no signature, takes too few positional
+            arguments, or has a required parameter that nothing fills.
     """
 
     def __init__(
@@ -43,7 +43,13 @@ class NamedCall:
             raise TypeError(f"Expected a callable as {role}, got {func!r}.")
         self.func = func
         self._role = role
-        parameters = list(inspect.signature(func).parameters.values())
+        try:
+            parameters = list(inspect.signature(func).parameters.values())
+        except ValueError as exc:
+            raise TypeError(
+                f"Expected a function whose parameters can be read as {role}, got {func!r}; call "
+                "it from a function of your own."
+            ) from exc
         named = self._without_positional(parameters, positional)
         bound = set(func.keywords) if isinstance(func, functools.partial) else set()
         self.names = frozenset(p.name for p in named if p.name in available) - bound

@@ -91,7 +91,11 @@ def check_clone_is_whole(make_env: Factory, episode: Episode, seed: int) -> None
     """A clone has the wrappers and the type of the original."""
     env = make_env()
     env.reset(seed=seed)
-    twin = env.clone()
+    require_whole(env, env.clone())
+
+
+def require_whole(env: AnyEnv, twin: AnyEnv) -> None:
+    """Raise unless `twin`, a clone of `env`, has its wrappers and its type."""
     if twin is env or _layers(twin) != _layers(env):
         raise EnvCheckError(
             "clones are whole",
@@ -169,11 +173,12 @@ def _pickled(state: Any) -> Any:
 
 def _layers(env: AnyEnv) -> list[type]:
     layers = [type(env)]
-    while "env" in vars(env):
+    while "env" in getattr(env, "__dict__", ()):  # a clone may be anything, None too
         env = env.env
         layers.append(type(env))
     return layers
 
 
 def _named(env: AnyEnv) -> str:
-    return "(".join(layer.__name__ for layer in _layers(env))
+    layers = _layers(env)
+    return "(".join(layer.__name__ for layer in layers) + ")" * (len(layers) - 1)

@@ -31,6 +31,9 @@ from motet.envs.task_parts import (
     Dataset,
     Formatter,
     checked_agent_names,
+    checked_count,
+    checked_index,
+    checked_number,
     checked_row,
     dataset_columns,
     one_formatter_each,
@@ -48,8 +51,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         reward_func: scores joint actions; `motet.envs.rewards.JointReward` has the contract.
         transition: writes the prompts of the next turn; `motet.envs.transition.Transition` has
             the contract.
-        formatters: `f(row) -> str`, one for all agents or one per agent, for the first prompts.
-            Default: the row's `prompt`.
+        formatters: `f(row) -> str` for the first prompts, one for all agents or one per agent, in
+            their order or by name. Default: the row's `prompt`.
         num_agents: N.
         agent_names: (N,) names; default `agent_0`, `agent_1`, ...
         num_turns: turns of an episode.
@@ -64,7 +67,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         render_mode: "ansi" makes `render` return the transcript, "human" prints it.
 
     Raises:
-        TypeError: where a function's parameters cannot be filled.
+        TypeError: where an argument is of another type or a function's parameters cannot be
+            filled.
         ValueError: where the arguments contradict each other or the dataset is unusable.
     """
 
@@ -81,7 +85,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         reward_func: Callable[..., Any],
         *,
         transition: Callable[..., Sequence[str]] | None = None,
-        formatters: Formatter | Sequence[Formatter] | None = None,
+        formatters: Formatter | Sequence[Formatter] | Mapping[str, Formatter] | None = None,
         num_agents: int = 2,
         agent_names: Sequence[str] | None = None,
         num_turns: int = 1,
@@ -94,12 +98,17 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         self.possible_agents = checked_agent_names(num_agents, agent_names)
         self.agents: list[str] = []
         self.dataset = dataset
-        self.num_turns = num_turns
-        self.early_termination_threshold = early_termination_threshold
+        self.num_turns = checked_count("num_turns", num_turns)
+        self.early_termination_threshold = (
+            None
+            if early_termination_threshold is None
+            else checked_number("early_termination_threshold", early_termination_threshold)
+        )
         self.early_termination = early_termination
         self.render_mode = render_mode
         self._check_turns(transition)
-        self._formatters = one_formatter_each(formatters, len(self.possible_agents))
+        self._check_modes(shuffle)
+        self._formatters = one_formatter_each(formatters, self.possible_agents)
         self._reward = JointReward(
             reward_func, reward_processor, self.possible_agents, dataset_columns(dataset)
         )
@@ -140,20 +149,16 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
         Raises:
             IndexError: where `options["row"]` is no row of the dataset.
-            TypeError: where it is no integer.
+            TypeError: where it is no integer, or `options` no mapping.
         """
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"Expected a mapping such as {{'row': 0}} as options, got {options!r}.")
+        row = (options or {}).get("row")
+        if row is not None:
+            row = checked_index(self.dataset, row, "options['row']")
         if seed is not None:
             self._rows.seed(seed)
-        row = (options or {}).get("row")
-        if row is None:
-            row = self._rows.next_row()
-        elif not isinstance(row, int | np.integer):
-            raise TypeError(f"Expected an integer as options['row'], got {row!r}.")
-        elif not 0 <= row < len(self.dataset):
-            raise IndexError(
-                f"Expected options['row'] from 0 to {len(self.dataset) - 1}, got {row!r}."
-            )
-        self._state = self.initial_state(int(row))
+        self._state = self.initial_state(self._rows.next_row() if row is None else row)
         self.agents = self.possible_agents[:]
         observations = dict(zip(self.agents, self._state.observations[0], strict=True))
         return observations, self.infos(self._state)
@@ -178,7 +183,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             ValueError: where an agent's action is missing or an unknown agent acts, or where a
                 reward is not finite.
-            TypeError: where an action is not a string.
+            TypeError: where an action is not a string, or `actions` no mapping.
             gymnasium.error.ResetNeeded: before the first `reset` and after the end.
         """
         if self._state is None or self._state.ended:
@@ -243,7 +248,12 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             state: what `get_state` returned.
             seed: gives the env a random stream of its own from here on; by default the snapshot's
                 stream goes on, so that a replay is identical.
+
+        Raises:
+            TypeError: where `state` is something else.
         """
+        if not isinstance(state, TextState):
+            raise TypeError(f"Expected a state that get_state() returned, got {state!r}.")
         self._state = state
         self.agents = [] if state.ended else self.possible_agents[:]
         self._rows.restore(state.order, seed=seed)
@@ -265,7 +275,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     # --- batched stepping ---------------------------------------------------------------------
 
     def initial_state(self, row: int) -> TextState:
-        """Return the state at the start of an episode on a dataset row, without entering it."""
+        """Return the state at the start of an episode on a dataset row, without entering it.
+
+        Raises:
+            IndexError: where there is no such row.
+            TypeError: where it is no integer, or a formatter returns no string.
+            ValueError: where a formatter returns a text outside the observation space.
+        """
+        row = checked_index(self.dataset, row, "row")
         item = checked_row(self.dataset, row)
         prompts = tuple(formatter(item) for formatter in self._formatters)
         for name, prompt in zip(self.possible_agents, prompts, strict=True):
@@ -273,6 +290,11 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
                 raise TypeError(
                     f"Expected a string as the prompt of {name} for row {row}, got {prompt!r} "
                     f"of type {type(prompt).__name__}."
+                )
+            if prompt not in self._observation_spaces[name]:
+                raise ValueError(
+                    f"Expected UTF-8-encodable text as the prompt of {name} for row {row}, got "
+                    f"{prompt[:80]!r}; it holds a lone surrogate."
                 )
         return TextState(row, (prompts,))
 
@@ -305,10 +327,11 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             ValueError: as `step`; also where the lengths differ or a state has ended.
         """
-        if len(states) != len(joint_actions) or len(states) != len(groups or states):
+        num_groups = len(states if groups is None else groups)
+        if len(states) != len(joint_actions) or len(states) != num_groups:
             raise ValueError(
                 f"Expected as many joint actions and groups as states, got {len(states)} states, "
-                f"{len(joint_actions)} joint actions and {len(groups or states)} groups."
+                f"{len(joint_actions)} joint actions and {num_groups} groups."
             )
         if any(state.ended for state in states):
             raise ValueError(
@@ -321,7 +344,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         rewards = self._reward(states, texts, rows)
         stops = early_stops(
             rewards,
-            groups or range(len(states)),
+            range(len(states)) if groups is None else groups,
             self.early_termination_threshold,
             self.early_termination,
         )
@@ -358,13 +381,15 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             terminations=dict.fromkeys(names, ended),
             truncations=dict.fromkeys(names, False),
             infos={
-                name: {**info, "turn_reward": value}
+                name: {**info, "turn_reward": value, "turns_credited": times}
                 for (name, info), value in zip(self.infos(after).items(), reward, strict=True)
             },
         )
 
     def _texts(self, actions: Mapping[str, str]) -> tuple[str, ...]:
         names = self.possible_agents
+        if not isinstance(actions, Mapping):
+            raise TypeError(f"Expected a mapping of one action per agent, got {actions!r}.")
         if len(actions) != len(names) or any(name not in actions for name in names):
             missing = [name for name in names if name not in actions]
             unknown = [name for name in actions if name not in names]
@@ -401,8 +426,6 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         return shown
 
     def _check_turns(self, transition: Callable[..., Sequence[str]] | None) -> None:
-        if self.num_turns < 1:
-            raise ValueError(f"Expected num_turns of at least 1, got {self.num_turns}.")
         if self.num_turns > 1 and transition is None:
             raise ValueError(
                 f"Expected a transition for num_turns={self.num_turns}, got None: something must "
@@ -411,6 +434,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         if self.early_termination not in ("group", "branch"):
             raise ValueError(
                 f"Expected early_termination 'group' or 'branch', got {self.early_termination!r}."
+            )
+
+    def _check_modes(self, shuffle: bool) -> None:
+        if not isinstance(shuffle, bool):
+            raise TypeError(f"Expected True or False as shuffle, got {shuffle!r}.")
+        if self.render_mode not in (None, "ansi", "human"):
+            raise ValueError(
+                f"Expected 'ansi', 'human' or None as render_mode, got {self.render_mode!r}."
             )
 
     def _check_name(self, agent: str) -> None:

@@ -63,7 +63,8 @@ class StepResult:
         rewards: reward by agent.
         terminations: whether the task is over, by agent.
         truncations: whether something outside the task cut it, by agent.
-        infos: `row`, `turn`, `acts` and `turn_reward` by agent.
+        infos: by agent, `row`, `turn`, `acts`, `turn_reward` (of this turn alone) and
+            `turns_credited` (how many turns it counts for in `rewards`).
     """
 
     state: TextState

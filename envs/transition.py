@@ -1,9 +1,10 @@
 """Transitions: what agents read after a turn, and the one place where a transition is called."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from motet.envs.named_call import NamedCall, by_name
 from motet.envs.task_parts import Row
+from motet.envs.text_space import TextSpace
 from motet.envs.text_state import TextState
 
 TRANSITION_NAMES = (
@@ -16,6 +17,8 @@ TRANSITION_NAMES = (
     "turn",
     "reward",
 )
+
+_PROMPTS = TextSpace()  # the observation space of every agent
 
 
 class Transition:
@@ -42,8 +45,10 @@ class Transition:
             reward: (N,) rewards of the turn.
 
         Raises:
-            TypeError: where the function returns no list, or one of something else than strings.
-            ValueError: where it returns another number of prompts than N.
+            TypeError: where the function returns neither list nor tuple, or one of something else
+                than strings.
+            ValueError: where it returns another number of prompts than N, or one outside the
+                observation space.
         """
         num_agents = len(state.actions[-1])
         prompts = self._call(
@@ -62,18 +67,25 @@ class Transition:
             )
         )
         where = f"for row {state.row} after turn {state.turn}"
-        if not isinstance(prompts, Collection):
+        if not isinstance(prompts, list | tuple):
+            advice = "; return a list in the agents' order" if isinstance(prompts, Mapping) else ""
             raise TypeError(
                 f"Expected a list of {num_agents} prompts from transition, one per agent, got "
-                f"{prompts!r} {where}."
+                f"{prompts!r} {where}{advice}."
             )
-        if isinstance(prompts, str) or len(prompts) != num_agents:
+        if len(prompts) != num_agents:
             raise ValueError(
                 f"Expected {num_agents} prompts from transition, one per agent, got {prompts!r} "
                 f"{where}."
             )
         if any(not isinstance(prompt, str) for prompt in prompts):
             raise TypeError(f"Expected strings from transition, got {list(prompts)!r} {where}.")
+        for prompt in prompts:
+            if prompt not in _PROMPTS:
+                raise ValueError(
+                    f"Expected UTF-8-encodable text from transition, got {prompt[:80]!r} {where}; "
+                    "it holds a lone surrogate."
+                )
         return tuple(prompts)
 
 

@@ -4,7 +4,7 @@ Each of them sees the instruction and nothing of the other. Shows a progress bar
 before and after on instructions held out from training, and the reward curve as a picture.
 
     make demo                                             # the embedded model, two turns
-    python examples/story_len_ratio.py --demo --num-turns 1
+    python examples/story_len_ratio.py --preset demo-one-turn
     make real                                             # SmolLM2-135M-Instruct, a few updates
     python examples/story_len_ratio.py --model Qwen/Qwen2.5-0.5B --num-turns 2 --wandb
 """
@@ -12,7 +12,10 @@ before and after on instructions held out from training, and the reward curve as
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import matplotlib.pyplot as plt
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -25,12 +28,24 @@ from motet.envs.story_length_ratio import EVAL_PROMPTS
 MARKDOWN_WIDTH = 600
 
 
+Preset = Literal["none", "demo", "demo-one-turn", "real"]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Args:
+class PresetFlag:
+    """What the settings start from; other flags override it."""
+
+    preset: Preset = "none"
+    """Settings of `make demo`, of the same in one turn, or of `make real`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args(PresetFlag):
     """Train two writers on story-length-ratio-v0."""
 
     model: str = "pocket"
-    """Hub id or folder of a causal language model; "pocket" is the embedded one."""
+    """Hub id or folder of a causal language model; "pocket" is the embedded one, and "smollm2" is
+    SmolLM2-135M-Instruct, with or without a hub in reach."""
     chat_template: bool = False
     """Send the instructions through the model's chat template."""
     num_turns: int = 1
@@ -63,6 +78,9 @@ class Args:
     """Stories per held-out instruction in the evaluation before and after."""
     eval_interval: int = 10
     """Updates between evaluations while training."""
+    num_threads: int | None = None
+    """Threads of torch. One is the steadiest for a small model: more of them wait for each other,
+    for seconds where another program wants a core."""
     output_dir: Path = Path("out/story_len_ratio")
     """Folder for models, metrics.jsonl, stories.md and reward.png."""
     wandb: bool = False
@@ -71,44 +89,51 @@ class Args:
     """Project there."""
     wandb_entity: str | None = None
     """Entity there."""
-    demo: bool = False
-    """Use the settings of `make demo` for everything about learning."""
-    real: bool = False
-    """Use SmolLM2-135M-Instruct and the settings of `make real`."""
 
 
-def demo_args(args: Args) -> Args:
-    """Settings with which the embedded model learns in two minutes on two cores."""
-    one_turn = args.num_turns == 1
-    return replace(
-        args,
-        model="pocket",
-        num_train_epochs=12 if one_turn else 4,
-        num_generations=8 if one_turn else 4,
-        joint_mode="cross",
-        rollout_batch_size=2 if one_turn else 1,
-        agent_learning_rate=1e-3,
-        lr_scheduler_type="linear",
-        advantage_normalization=False,
-        max_new_tokens=96,
-        temperature=0.7,
-    )
+DEMO = Args(
+    preset="demo",
+    num_turns=2,
+    num_train_epochs=4,
+    joint_mode="cross",
+    rollout_batch_size=1,
+    agent_learning_rate=1e-3,
+    lr_scheduler_type="linear",
+    advantage_normalization=False,
+    max_new_tokens=96,
+    temperature=0.7,
+    num_threads=1,
+)
 
-
-def real_args(args: Args) -> Args:
-    """A few updates of a real model: minutes on two cores."""
-    return replace(
-        args,
-        model=str(smollm2_folder()),
+PRESETS: dict[Preset, Args] = {
+    "none": Args(),
+    "demo": DEMO,
+    "demo-one-turn": replace(
+        DEMO,
+        preset="demo-one-turn",
+        num_turns=1,
+        num_train_epochs=12,
+        num_generations=8,
+        rollout_batch_size=2,
+    ),
+    "real": Args(
+        preset="real",
+        model="smollm2",
         chat_template=True,
         num_train_epochs=1,
-        num_generations=4,
         rollout_batch_size=2,
         agent_learning_rate=1e-5,
         max_new_tokens=48,
         eval_num_samples=1,
         eval_interval=0,
-    )
+    ),
+}
+
+
+def parse() -> Args:
+    """Read the command line: flags override the settings of the preset."""
+    given, _ = tyro.cli(PresetFlag, add_help=False, return_unknown_args=True)
+    return tyro.cli(Args, default=PRESETS[given.preset])
 
 
 def load(args: Args) -> agents.LMAgent:
@@ -116,8 +141,9 @@ def load(args: Args) -> agents.LMAgent:
     generation = agents.GenerationConfig(max_new_tokens=args.max_new_tokens)
     if args.model == "pocket":
         return agents.pocket(generation=generation)
+    name = smollm2_folder() if args.model == "smollm2" else args.model
     return agents.LMAgent.from_pretrained(
-        args.model, generation=generation, chat_template=args.chat_template
+        name, generation=generation, chat_template=args.chat_template
     )
 
 
@@ -136,8 +162,6 @@ class Curve:
 
     def plot(self, path: Path) -> None:
         """Draw mean rewards by env steps: of each turn while training, and on held-out rows."""
-        import matplotlib.pyplot as plt  # noqa: PLC0415  # optional: pip install "motet[plots]"
-
         figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
         names = sorted({name for _, metrics in self.entries for name in metrics})
         for name in names:
@@ -198,11 +222,9 @@ def show(rows: Sequence[Row], console: Console, path: Path) -> None:
 
 def main(args: Args) -> None:
     """Train, compare, save."""
-    if args.demo:
-        args = demo_args(args)
-    if args.real:
-        args = real_args(args)
     disable_progress_bar()  # transformers' bars for loading and saving would cut through ours
+    if args.num_threads is not None:
+        torch.set_num_threads(args.num_threads)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     console = Console()
     env = envs.make("story-length-ratio-v0", num_turns=args.num_turns)
@@ -235,12 +257,12 @@ def main(args: Args) -> None:
     )
     before = trainer.evaluate(num_samples=args.eval_num_samples)
     trainer.train()
+    trainer.save_model(args.output_dir / "models")
     after = trainer.evaluate(num_samples=args.eval_num_samples)
 
     rows = zip(story_rows(before, "before"), story_rows(after, "after"), strict=True)
     show([row for pair in rows for row in pair], console, args.output_dir / "stories.md")
     curve.plot(args.output_dir / "reward.png")
-    trainer.save_model(args.output_dir / "models")
     console.print(
         f"Mean reward on held-out instructions: {before.metrics['reward_mean']:.3f} before, "
         f"{after.metrics['reward_mean']:.3f} after. Models, stories.md, reward.png and "
@@ -249,4 +271,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(parse())

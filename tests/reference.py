@@ -53,7 +53,9 @@ def node_return(
     rollout: Rollout, level: int, node: Node, agent: str, joint: int, discount: float
 ) -> float:
     """R_j by recursion over the tree."""
-    value = node.rewards[agent][joint]
+    value = sum(
+        node.rewards[agent][joint] * discount**turn for turn in range(node.turns_credited[joint])
+    )
     child = node.children[joint]
     if child is not None:
         below = rollout.levels[level + 1][child]

@@ -107,11 +107,11 @@ def test_each_says_what_it_shows_and_how_to_run_it(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_turns", [1, 2])
+@pytest.mark.parametrize("preset", ["demo", "demo-one-turn"])
 def test_the_demo_takes_the_reward_from_below_a_half_to_nine_tenths(
-    num_turns: int, tmp_path: Path
+    preset: str, tmp_path: Path
 ) -> None:
-    printed = run("story_len_ratio", "--demo", f"--num-turns={num_turns}", folder=tmp_path)
+    printed = run("story_len_ratio", f"--preset={preset}", folder=tmp_path)
     pattern = rf"held-out instructions: ({NUMBER}) before, ({NUMBER}) after"
     (result,) = re.findall(pattern, printed)
     before, after = map(float, result)

@@ -1,7 +1,9 @@
 """What the README shows works: its Python runs, and its commands exist.
 
 A block runs in names of its own, or in those of the block before where it begins with
-`# continued`. After the comment `<!-- needs a hub: compiled only -->` a block is only compiled.
+`# continued`. After the comment
+`<!-- needs a hub: run with the embedded model -->` the hub's names in a block give way to the
+embedded model's folder.
 """
 
 import contextlib
@@ -20,10 +22,12 @@ import pettingzoo
 import pytest
 
 from motet import envs
+from motet.agents import pocket_path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-COMPILED_ONLY = "<!-- needs a hub: compiled only -->"
+NEEDS_HUB = "<!-- needs a hub: run with the embedded model -->"
+HUB_NAME = re.compile(r'"[\w-]+/[\w.-]+"')
 CONTINUED = "# continued"
 SHELLS = ("bash", "sh", "shell", "console")
 # Commands of a first visit that need a network or change the shell; there is nothing to look up.
@@ -37,12 +41,13 @@ class Block:
     language: str
     line: int
     text: str
-    compiled_only: bool
+    needs_hub: bool
 
     @property
     def code(self) -> Any:
         """The block compiled, with the README's own line numbers in tracebacks."""
-        return compile("\n" * (self.line - 1) + self.text, str(README), "exec")
+        text = HUB_NAME.sub(repr(str(pocket_path())), self.text) if self.needs_hub else self.text
+        return compile("\n" * (self.line - 1) + text, str(README), "exec")
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -59,7 +64,7 @@ def read_blocks(text: str) -> list[Block]:
                     language=lines[start][3:].strip(),
                     line=start + 2,
                     text="\n".join(lines[start + 1 : number]),
-                    compiled_only=start > 0 and lines[start - 1].strip() == COMPILED_ONLY,
+                    needs_hub=start > 0 and lines[start - 1].strip() == NEEDS_HUB,
                 )
             )
             start = None
@@ -165,7 +170,7 @@ def check_command(command: str) -> None:
 
 
 def test_there_is_python_in_the_readme() -> None:
-    assert any(not block.compiled_only for block in read_readme() if block.language == "python")
+    assert any(block.language == "python" for block in read_readme())
 
 
 @pytest.mark.parametrize("script", scripts(read_readme()), ids=line_of)
@@ -176,9 +181,7 @@ def test_python_blocks_run(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in script:
-        code = block.code
-        if not block.compiled_only:
-            exec(code, names)
+        exec(block.code, names)
 
 
 @pytest.mark.parametrize("command", commands(read_readme()))
@@ -208,9 +211,9 @@ x = 1
 y = x + 1
 ```
 
-{COMPILED_ONLY}
+{NEEDS_HUB}
 ```python
-raise SystemExit
+name = "some-one/some-model"
 ```
 
 ```bash
@@ -226,14 +229,16 @@ not code
 """
 
 
-def test_the_reader_joins_continued_blocks_and_spares_those_for_a_hub() -> None:
+def test_the_reader_joins_continued_blocks_and_knows_those_for_a_hub() -> None:
     first, second = scripts(read_blocks(SAMPLE))
     assert [block.line for block in first] == [4, 8]
-    assert [block.compiled_only for block in first + second] == [False, False, True]
+    assert [block.needs_hub for block in first + second] == [False, False, True]
     names: dict[str, Any] = {}
     for block in first:
         exec(block.code, names)
     assert names["y"] == 2
+    exec(second[0].code, names)
+    assert names["name"] == str(pocket_path())
 
 
 @pytest.mark.usefixtures("own_registries")

@@ -59,13 +59,23 @@ def test_top_p_keeps_the_smallest_set_with_its_mass(
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn((3, 200), generator=generator) * spread
     kept = kept_tokens(values, top_k, top_p)
-    probs = values.softmax(-1)
     if kept is None:
         assert top_p == 1 and (top_k is None or top_k >= 200)
         return
-    for row, mask in zip(probs, kept, strict=True):
-        assert 1 <= int(mask.sum()) <= 200
-        assert float(row[mask].min()) >= float(row[~mask].max() if (~mask).any() else 0.0)
+    for row, mask in zip(values, kept, strict=True):
+        allowed = row if top_k is None else row[row >= row.topk(min(top_k, 200)).values[-1]]
+        probs = (row - allowed.logsumexp(-1)).double().exp()
+        mine = probs[mask]
+        assert float(mine.sum()) >= top_p - 1e-5 or len(mine) >= len(allowed)
+        without_least = mine[mine > mine.min()]
+        assert float(without_least.sum()) < top_p + 1e-5
+        assert float(mine.min()) >= float(probs[~mask].max() if (~mask).any() else 0.0)
+
+
+def test_top_k_holds_where_top_p_keeps_all() -> None:
+    kept = kept_tokens(logits(), 5, 0.99999999)
+    assert kept is not None
+    assert kept.sum(-1).tolist() == [5] * 6
 
 
 def test_ties_with_the_last_kept_token_are_kept() -> None:

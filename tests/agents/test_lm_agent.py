@@ -5,10 +5,25 @@ from pathlib import Path
 import pytest
 import torch
 from reference import completion_log_prob, distribution
-from tiny import END, byte_tokenizer, tiny_agent, tiny_llama
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tiny import END, byte_tokenizer, letter_agent, tiny_agent, tiny_llama
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    GPT2Config,
+    MambaConfig,
+    MistralConfig,
+    Qwen2Config,
+)
 
-from motet.agents import Agent, GenerationConfig, LMAgent
+from motet.agents import (
+    Agent,
+    FixedAgent,
+    GenerationConfig,
+    LMAgent,
+    RandomAgent,
+    ReplayAgent,
+)
 
 PROMPTS = ["Rain", "Describe a city in the clouds:", "Rain", "a\nb", "héllo 🐉", "x"]
 
@@ -181,3 +196,83 @@ def test_it_is_an_agent() -> None:
     with pytest.raises(ValueError, match="overflow"):
         LMAgent(tiny_llama(), byte_tokenizer(), overflow="drop")
     assert LMAgent(tiny_llama(), byte_tokenizer()).generation == GenerationConfig()
+
+
+def test_a_bare_text_is_no_list_of_observations() -> None:
+    for agent in (tiny_agent(), FixedAgent("x"), RandomAgent(["x"]), ReplayAgent(["x"])):
+        with pytest.raises(TypeError, match=r"got the text 'Rain'; pass \[text\]"):
+            agent.act("Rain")
+        with pytest.raises(TypeError, match="strings as observations, got 3"):
+            agent.act([3])
+        with pytest.raises(ValueError, match="num_generations of at least 1, got 0"):
+            agent.act(["Rain"], 0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "words"),
+    [
+        (("pocket", byte_tokenizer()), TypeError, "LMAgent.from_pretrained"),
+        ((tiny_llama(), None), TypeError, "tokenizer of transformers, got None"),
+        ((tiny_llama().model, byte_tokenizer()), TypeError, "language-model head"),
+        ((letter_agent().model, byte_tokenizer()), ValueError, "at most 5 tokens"),
+    ],
+)
+def test_wrong_parts_are_refused(parts: tuple, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        LMAgent(*parts)
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"motet\.agents\.GenerationConfig"):
+        LMAgent(tiny_llama(), byte_tokenizer(), generation={"temperature": 1})
+    with pytest.raises(ValueError, match="a tokenizer with a chat template"):
+        LMAgent(tiny_llama(), byte_tokenizer(), chat_template=True)
+    with pytest.raises(ValueError, match="max_new_tokens below the context of 64"):
+        tiny_agent(context=64, max_new_tokens=64).act(["x"])
+    with pytest.raises(TypeError, match=r"max_new_tokens to be int, got 2.5"):
+        GenerationConfig(max_new_tokens=2.5)
+    with pytest.raises(TypeError, match="do_sample to be bool"):
+        GenerationConfig(do_sample="yes")
+
+
+def test_a_folder_without_a_model_is_named_with_those_inside(tmp_path: Path) -> None:
+    tiny_agent().save_pretrained(tmp_path / "agent_0")
+    with pytest.raises(FileNotFoundError, match=r"the folders \['agent_0'\] in it have one"):
+        LMAgent.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="which is not there"):
+        LMAgent.from_pretrained(tmp_path / "missing")
+
+
+def small(kind: str) -> LMAgent:
+    """Architectures with other positions, windows and caches than Llama's."""
+    sizes = {"vocab_size": 257, "eos_token_id": END, "pad_token_id": END, "bos_token_id": None}
+    llama_like = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    }  # fmt: skip
+    config = {
+        "gpt2": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=128, **sizes),
+        "qwen2": lambda: Qwen2Config(**llama_like, **sizes),
+        "mistral": lambda: MistralConfig(sliding_window=8, **llama_like, **sizes),
+        "bloom": lambda: BloomConfig(hidden_size=32, n_layer=2, n_head=4, **sizes),
+    }[kind]()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config).eval()
+    return LMAgent(model, byte_tokenizer(), generation=GenerationConfig(max_new_tokens=12))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen2", "mistral", "bloom"])
+def test_other_architectures_are_exact_too(kind: str) -> None:
+    agent = small(kind)
+    for (completion,) in agent.act(["a", "a prompt longer than the window"], seed=0):
+        with torch.no_grad():
+            expected = completion_log_prob(agent.model, completion, agent.generation)
+        assert sum(completion.log_probs) == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
+
+
+def test_a_model_without_a_key_value_cache_is_refused() -> None:
+    config = MambaConfig(vocab_size=257, hidden_size=32, num_hidden_layers=2, state_size=4)
+    agent = LMAgent(AutoModelForCausalLM.from_config(config), byte_tokenizer())
+    with pytest.raises(TypeError, match="state-space and linear-attention models"):
+        agent.act(["a"])

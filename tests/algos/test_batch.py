@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from tiny import END
 
 from motet.agents import Completion
-from motet.algos.batch import Group, Sample, collate, micro_batches, weighted_samples
+from motet.algos.batch import (
+    Group,
+    Sample,
+    collate,
+    micro_batches,
+    samples_by_agent,
+    weighted_samples,
+)
 
 
 def completion(prompt: list[int], ids: list[int]) -> Completion:
@@ -18,8 +25,8 @@ def test_masks_come_from_lengths_where_pad_is_the_end_token() -> None:
     # the prompt holds the end token, one completion ends in it and one is cut
     batch = collate(
         [
-            Sample(completion([7, END, 8], [5, END]), 1.0, 0.5),
-            Sample(completion([9], [6, 6, 6]), -1.0, 0.5),
+            Sample("a", completion([7, END, 8], [5, END]), 1.0, 0.5),
+            Sample("a", completion([9], [6, 6, 6]), -1.0, 0.5),
         ]
     )
     assert batch.input_ids.tolist() == [[7, END, 8, 5, END, 0], [0, 0, 9, 6, 6, 6]]
@@ -52,10 +59,20 @@ GROUPS = [
     ],
 )
 def test_weights_by_hand(loss_type: str, weights: list[float]) -> None:
-    samples = weighted_samples(GROUPS, loss_type, max_new_tokens=10)
+    weighted = weighted_samples(GROUPS, loss_type, max_new_tokens=10)
+    assert [len(group) for group in weighted] == [2, 2, 1, 2]
+    samples = samples_by_agent(weighted, scale=1.0)
     assert [sample.weight for sample in samples["a"]] == pytest.approx(weights)
-    assert len(samples["b"]) == 2
     assert all(sample.completion.completion_ids for sample in samples["a"])
+    assert [sample.agent for sample in samples["b"]] == ["b", "b"]
+
+
+def test_the_steps_of_a_rollout_have_its_objective_in_the_mean() -> None:
+    weighted = weighted_samples(GROUPS, "sequence_sum", max_new_tokens=10)
+    whole = sum(sample.weight for group in weighted for sample in group)
+    steps = [samples_by_agent([group], scale=len(GROUPS)) for group in weighted]
+    total = sum(sample.weight for step in steps for own in step.values() for sample in own)
+    assert total / len(steps) == pytest.approx(whole)
 
 
 @given(
@@ -65,7 +82,7 @@ def test_weights_by_hand(loss_type: str, weights: list[float]) -> None:
 def test_micro_batches_keep_the_budget_and_lose_nothing(
     lengths: list[tuple[int, int]], budget: int
 ) -> None:
-    samples = [Sample(completion([1] * p, [2] * t), 1.0, 1.0) for p, t in lengths]
+    samples = [Sample("a", completion([1] * p, [2] * t), 1.0, 1.0) for p, t in lengths]
     batches = list(micro_batches(samples, budget))
     assert sorted(map(id, samples)) == sorted(id(sample) for batch in batches for sample in batch)
     for batch in batches:

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from pettingzoo.utils import BaseParallelWrapper
 from tiny import CountingAgent, tiny_agent
 
 from motet.agents import FixedAgent, RandomAgent
 from motet.algos import Rollout, collect_rollouts
+from motet.algos.returns import rollout_returns
 from motet.envs import TextEnv, make
 
 NAMES = ("agent_0", "agent_1")
@@ -183,3 +186,78 @@ def test_impossible_requests_are_refused() -> None:
         collect_rollouts(env, team, [0], num_generations=2, joint_mode="crossed")
     with pytest.raises(ValueError, match="at most 1000000 joint actions"):
         collect_rollouts(env, team, [0], num_generations=1001, joint_mode="cross")
+
+
+class Raised(BaseParallelWrapper):
+    """A wrapper that changes rewards, and clones itself as it should."""
+
+    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
+        observations, rewards, *rest = self.env.step(actions)
+        return observations, {name: reward + 100 for name, reward in rewards.items()}, *rest
+
+    def clone(self, *, seed: int | None = None) -> "Raised":
+        return type(self)(self.env.clone(seed=seed))
+
+
+class Forgetful(Raised):
+    """A wrapper whose clone() is the inner env's, as PettingZoo forwards it."""
+
+    def clone(self, *, seed: int | None = None) -> TextEnv:
+        return self.env.clone(seed=seed)
+
+
+def test_a_wrapped_text_env_is_played_on_its_rows_with_its_wrapper() -> None:
+    env = Raised(make("story-length-ratio-v0"))
+    team = dict.fromkeys(NAMES, FixedAgent("x"))
+    rollout = collect_rollouts(env, team, [2, 5], num_generations=1, seed=0)
+    prompts = [node.observations["agent_0"] for node in rollout.levels[0]]
+    assert prompts == [env.unwrapped.dataset[row]["prompt"] for row in (2, 5)]
+    assert rollout.levels[0][0].rewards["agent_0"][0] > 100
+    with pytest.raises(TypeError, match="a wrapper that forwards clone"):
+        collect_rollouts(Forgetful(env.env), team, [2], num_generations=1)
+    grouped = Raised(make("story-length-ratio-v0", early_termination_threshold=0.9))
+    with pytest.raises(ValueError, match="early_termination='branch' for a wrapped TextEnv"):
+        collect_rollouts(grouped, team, [2], num_generations=1)
+
+
+def test_branches_that_stop_early_keep_their_own_reward_and_are_credited_for_later_turns() -> None:
+    env = make(
+        "story-length-ratio-v0",
+        num_turns=3,
+        early_termination_threshold=0.9,
+        early_termination="branch",
+    )
+    team = {"agent_0": FixedAgent("xx"), "agent_1": FixedAgent("x" * 5)}
+    rollout = collect_rollouts(env, team, [0], num_generations=1, seed=0)
+    (node,) = rollout.nodes()
+    assert node.rewards == {"agent_0": (1.0,), "agent_1": (1.0,)}
+    assert node.turns_credited == (3,)
+    assert rollout_returns(rollout, 0.5)[0][0]["agent_0"].tolist() == [1.75]
+    env.reset()
+    _, rewards, *_ = env.step({"agent_0": "xx", "agent_1": "x" * 5})
+    assert rewards["agent_0"] == 3.0  # a loop of one's own needs no credit of its own
+
+
+def test_answers_of_the_wrong_shape_are_refused() -> None:
+    class Wordy(FixedAgent):
+        def act(self, observations, num_generations=1, *, seed=None):
+            return super().act(observations, num_generations + 1)
+
+    team = dict.fromkeys(NAMES, Wordy("x"))
+    with pytest.raises(TypeError, match=r"Expected 2 lists of 3 Completions from Wordy.act"):
+        collect_rollouts(make("story-length-ratio-v0"), team, [0], num_generations=3)
+    with pytest.raises(TypeError, match=r"Expected an agent for agent_0.*wrap a model as LMAgent"):
+        collect_rollouts(
+            make("story-length-ratio-v0"), dict.fromkeys(NAMES, "pocket"), [0], num_generations=1
+        )
+    with pytest.raises(ValueError, match="at least one row"):
+        collect_rollouts(make("story-length-ratio-v0"), team, [], num_generations=3)
+
+
+def test_numpy_rows_save(tmp_path: Path) -> None:
+    team = dict.fromkeys(NAMES, FixedAgent("x"))
+    rollout = collect_rollouts(
+        make("story-length-ratio-v0"), team, np.array([1]), num_generations=1
+    )
+    rollout.save(tmp_path / "r.jsonl")
+    assert Rollout.load(tmp_path / "r.jsonl") == rollout

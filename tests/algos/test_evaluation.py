@@ -63,3 +63,5 @@ def test_an_env_without_a_dataset_needs_seeds() -> None:
 
     with pytest.raises(ValueError, match="rows=, the seeds"):
         evaluate(Other(), TEAM)
+    with pytest.raises(ValueError, match="num_samples of at least 1, got 0"):
+        evaluate(make("story-length-ratio-v0"), TEAM, num_samples=0)

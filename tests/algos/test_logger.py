@@ -14,14 +14,19 @@ from motet.algos.logger import Loggers, ProgressBar
 METRICS = {"turn_1/reward_mean": 0.25, "train/loss": 1.5, "eval/reward_mean": 0.5}
 
 
-def test_jsonl_appends_a_line_per_entry(tmp_path: Path) -> None:
+def test_jsonl_has_a_line_per_entry_and_keeps_earlier_runs(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "metrics.jsonl"
-    for step in (1, 2):
+    for run in (1, 2, 3):
         logger = JSONLLogger(path)
-        logger.log(METRICS, step)
+        logger.log(METRICS, run)
+        logger.log(METRICS, 10 * run)
         logger.close()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{"step": 1, **METRICS}, {"step": 2, **METRICS}]
+    for name, run in (("metrics", 3), ("metrics-1", 1), ("metrics-2", 2)):
+        lines = path.with_stem(name).read_text().splitlines()
+        assert [json.loads(line) for line in lines] == [
+            {"step": run, **METRICS},
+            {"step": 10 * run, **METRICS},
+        ]
 
 
 def test_the_console_shows_rewards_on_one_line_and_nothing_for_nothing() -> None:

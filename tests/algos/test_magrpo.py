@@ -67,7 +67,7 @@ def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
         models,
         generation,
         discount=config.discount,
-        normalize=config.advantage_normalization,
+        normalize=bool(trainer.config.advantage_normalization),
     )
     for model in models.values():
         model.zero_grad()
@@ -90,7 +90,7 @@ def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
 def test_kept_log_probs_equal_those_of_the_update() -> None:
     agent = tiny_agent(temperature=0.7, top_k=60, top_p=0.9)
     completions = [c for group in agent.act(["a", "a longer prompt"], 4, seed=0) for c in group]
-    batch = collate([Sample(c, 1.0, 1.0) for c in completions])
+    batch = collate([Sample("a", c, 1.0, 1.0) for c in completions])
     log_probs = completion_log_probs(agent.model, batch, agent.generation)
     torch.testing.assert_close(log_probs.detach(), batch.old_log_probs, rtol=1e-4, atol=1e-5)
 
@@ -273,6 +273,16 @@ def bad(**changes: object) -> None:
         ({"args": MAGRPOConfig(num_generations=1)}, ValueError, "num_generations of at least 2"),
         ({"train_dataset": [{"prompt": "x" * 600}]}, ValueError, "a prompt of at most 508 tokens"),
         ({"config": MAGRPOConfig()}, ValueError, "config= or args="),
+        ({"args": {"num_generations": 4}}, TypeError, "MAGRPOConfig as config"),
+        ({"eval_datset": []}, TypeError, "Did you mean eval_dataset=?"),
+        ({"agents": "pocket"}, TypeError, "a list of models"),
+        ({"agents": tiny_llama()}, TypeError, "a list of models"),
+        ({"agents": [tiny_llama(), None]}, TypeError, "an agent for agent_1"),
+        ({"env": "story-length-ratio-v0"}, TypeError, "use envs.make"),
+        ({"loggers": ["wandb"]}, TypeError, "loggers with log and close"),
+        ({"wandb_config": True}, TypeError, "dict of options of wandb.init"),
+        ({"baseline": "rloo"}, TypeError, "a function from returns to advantages"),
+        ({"args": MAGRPOConfig(num_rollouts=3)}, ValueError, "num_train_epochs for an env with"),
         ({"env": make("story-length-ratio-v0")}, ValueError, "env= or the parts"),
     ],
 )
@@ -291,17 +301,27 @@ def test_bad_input_gets_one_sentence(changes: dict, error: type[Exception], word
         ({"discount": 1.5}, "discount"),
         ({"agent_learning_rate": 0.0}, "agent_learning_rate"),
         ({"eval_interval": -1}, "eval_interval"),
+        ({"seed": -1}, "seed"),
+        ({"seed": None}, "seed to be int"),
+        ({"num_generations": 2.5}, "num_generations to be int, got 2.5"),
+        ({"num_generations": True}, "num_generations to be int, got True"),
+        ({"early_termination_threshold": math.nan}, "finite early_termination_threshold"),
+        ({"agent_learning_rate": math.inf}, "finite agent_learning_rate"),
+        ({"advantage_normalization": "no"}, "advantage_normalization to be bool"),
+        ({"lr_scheduler_type": "cosine"}, "constant, linear"),
+        ({"temperature": -1.0}, "temperature above 0"),
+        ({"max_new_tokens": "12"}, "max_new_tokens to be int"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         MAGRPOConfig(**settings)
 
 
 def test_settings_of_the_env_belong_to_the_env() -> None:
     env = make("story-length-ratio-v0", num_turns=2)
     team = dict.fromkeys(NAMES, tiny_agent())
-    for settings in ({"num_turns": 3}, {"early_termination_threshold": 0.5}):
+    for settings in ({"num_turns": 1}, {"early_termination_threshold": 0.5}):
         with pytest.raises(ValueError, match="set where the env is made"):
             MAGRPOTrainer(env, team, MAGRPOConfig(**settings))
     MAGRPOTrainer(env, team, MAGRPOConfig(num_turns=2))
@@ -356,3 +376,81 @@ def test_any_env_over_strings_is_trained_over_seeded_resets_with_rewards_of_each
     trainer.train()
     assert trainer.num_env_steps == 60 * 4 * 8
     assert trainer.evaluate(num_samples=10).metrics["reward_mean"] > 0.9
+
+
+def test_an_evaluation_env_has_the_same_agents() -> None:
+    env = make("story-length-ratio-v0")
+    other = make("story-length-ratio-v0", agent_names=["x", "y"])
+    with pytest.raises(ValueError, match="eval_env with the agents"):
+        MAGRPOTrainer(env, dict.fromkeys(NAMES, tiny_agent()), eval_env=other)
+
+
+def test_agents_that_share_weights_are_all_frozen_or_none_and_sample() -> None:
+    env, agent = make("story-length-ratio-v0"), tiny_agent()
+    frozen = LMAgent(agent.model, agent.tokenizer, frozen=True)
+    with pytest.raises(ValueError, match="all agents with one model to be frozen or none"):
+        MAGRPOTrainer(env, {"agent_0": agent, "agent_1": frozen})
+    greedy = tiny_agent(do_sample=False)
+    with pytest.raises(ValueError, match="do_sample=True for agent_0"):
+        MAGRPOTrainer(env, dict.fromkeys(NAMES, greedy))
+
+
+def test_a_linear_schedule_ends_near_zero_and_few_rows_are_evaluated() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.entries: list[dict[str, float]] = []
+            self.closed = False
+
+        def log(self, metrics: dict[str, float], step: int) -> None:
+            self.entries.append(dict(metrics))
+
+        def close(self) -> None:
+            self.closed = True
+
+    kept = Kept()
+    config = MAGRPOConfig(
+        num_train_epochs=2,
+        rollout_batch_size=4,
+        agent_learning_rate=0.4,
+        lr_scheduler_type="linear",
+        logging_steps=3,
+        eval_interval=2,
+        eval_num_samples=2,
+        **QUIET,
+    )
+    agents = {name: letter_agent(i) for i, name in enumerate(NAMES)}
+    trainer = MAGRPOTrainer(matching_env(), agents, config, eval_env=matching_env(), loggers=[kept])
+    trainer.train()
+    rates = [e["train/learning_rate"] for e in kept.entries if "train/learning_rate" in e]
+    assert rates == pytest.approx([0.3])  # two rollouts in one entry: 0.4 and 0.2
+    assert len([e for e in kept.entries if "eval/reward_mean" in e]) == 2
+    assert len(trainer.evaluate().rollout.levels[0]) == 2
+    assert not kept.closed
+
+
+def test_a_clip_range_takes_the_gradient_from_ratios_beyond_it() -> None:
+    env = make("story-length-ratio-v0", reward_func=any_spread)
+    norms = {}
+    for clip_range in (1e-6, 1e6):
+        team = separate(max_new_tokens=6)
+        config = MAGRPOConfig(
+            clip_range=clip_range, max_grad_norm=None, agent_learning_rate=1e-3, **QUIET
+        )
+        trainer = MAGRPOTrainer(env, team, config)
+        rollout = trainer.collect([0])
+        # the same data twice: at first all ratios are 1, then they have moved the good way
+        norms[clip_range] = [trainer.update(rollout)["train/grad_norm"] for _ in range(2)]
+    assert norms[1e-6][0] == pytest.approx(norms[1e6][0], rel=1e-3)
+    assert norms[1e-6][1] < 0.6 * norms[1e6][1]
+
+
+def test_a_run_without_a_single_step_says_so() -> None:
+    env = TextEnv([{"prompt": "p"}], lambda a, b: [1.0] * len(a))
+    with pytest.warns(UserWarning, match="No optimizer step was taken"):
+        MAGRPOTrainer(env, separate(max_new_tokens=4), MAGRPOConfig(**QUIET)).train()
+
+
+def test_one_completion_without_a_baseline_needs_no_spread() -> None:
+    config = MAGRPOConfig(num_generations=1, advantage_normalization=True, **QUIET)
+    with pytest.raises(ValueError, match="no spread to divide by"):
+        MAGRPOTrainer(matching_env(), {n: letter_agent() for n in NAMES}, config, baseline=abs)

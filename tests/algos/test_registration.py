@@ -56,8 +56,11 @@ def test_without_normalisation_the_baselines_differ_by_what_they_subtract() -> N
     assert (gradients["mareinforce"] - gradients["magrpo"]).abs().max() > 1e-4
 
 
-def test_defaults_of_the_relatives() -> None:
+def test_left_to_the_learner_the_relatives_do_not_normalise() -> None:
     team = dict.fromkeys(NAMES, letter_agent())
+    given = MAGRPOConfig(num_generations=8)
+    assert not algos.make("mareinforce", matching_env(), team, given).config.advantage_normalization
+    assert algos.make("magrpo", matching_env(), team, given).config.advantage_normalization
     assert not algos.make("marloo", matching_env(), team).config.advantage_normalization
     assert algos.make("magrpo", matching_env(), team).config.advantage_normalization
 

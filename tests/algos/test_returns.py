@@ -34,19 +34,27 @@ def test_credit_is_the_mean_over_the_joint_actions_that_contain_a_completion() -
 def _leaf(rewards: tuple[float, ...]) -> Node:
     size = len(rewards)
     return Node(
-        0, 2, {"a": "p"}, {"a": ()}, ((0,),) * size, {"a": rewards}, (True,) * size, (None,) * size
+        0,
+        2,
+        {"a": "p"},
+        {"a": ()},
+        ((0,),) * size,
+        {"a": rewards},
+        (True,) * size,
+        (None,) * size,
+        (1,) * size,
     )
 
 
 def test_golden_tree_of_two_turns() -> None:
     root = Node(
         0, 1, {"a": "p"}, {"a": ()}, ((0,), (1,), (2,)), {"a": (1.0, 0.5, 0.0)},
-        (False, True, False), (0, None, 1),
+        (False, True, False), (0, None, 1), (1, 2, 1),
     )  # fmt: skip
     rollout = Rollout(("a",), ((root,), (_leaf((0.0, 1.0)), _leaf((3.0, 3.0)))))
     returns = rollout_returns(rollout, discount=0.9)
-    # 1 + 0.9 * mean(0, 1), 0.5, 0 + 0.9 * 3
-    assert returns[0][0]["a"].tolist() == pytest.approx([1.45, 0.5, 2.7])
+    # 1 + 0.9 * mean(0, 1); 0.5 for two turns, 0.5 * (1 + 0.9); 0 + 0.9 * 3
+    assert returns[0][0]["a"].tolist() == pytest.approx([1.45, 0.95, 2.7])
     assert returns[1][1]["a"].tolist() == [3.0, 3.0]
 
 
@@ -57,6 +65,7 @@ def test_golden_tree_of_two_turns() -> None:
     num_turns=st.integers(1, 3),
     discount=st.floats(0, 1),
     threshold=st.none() | st.floats(0, 1),
+    early_termination=st.sampled_from(["group", "branch"]),
     seed=st.integers(0, 999),
 )
 def test_equals_enumeration(
@@ -65,11 +74,17 @@ def test_equals_enumeration(
     num_turns: int,
     discount: float,
     threshold: float | None,
+    early_termination: str,
     seed: int,
 ) -> None:
     if joint_mode == "cross":
         num_turns = min(num_turns, 2)
-    env = make("story-length-ratio-v0", num_turns=num_turns, early_termination_threshold=threshold)
+    env = make(
+        "story-length-ratio-v0",
+        num_turns=num_turns,
+        early_termination_threshold=threshold,
+        early_termination=early_termination,
+    )
     agent = RandomAgent(["", "a", "abc", "a longer text"])
     rollout = collect_rollouts(
         env,

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from good_env import BROKEN, FixedStart, Good, GoodWrapper
 from gymnasium import spaces
+from pettingzoo.utils import BaseParallelWrapper
 
 from motet.envs import EnvCheckError, TextSpace, check_env, registry, spec
 
@@ -64,6 +65,23 @@ def test_an_instance_is_left_as_it_is():
     before = env.get_state()
     check_env(env)
     assert env.get_state() == before
+
+
+def test_an_instance_whose_clone_drops_its_wrapper_is_caught():
+    class Nothing(Good):
+        def clone(self, *, seed=None):
+            return None
+
+    for env, sentence in (
+        (
+            BaseParallelWrapper(Good()),
+            r"BaseParallelWrapper\(Good\) .*got Good; a wrapper must clone itself",
+        ),
+        (Nothing(), "got .*NoneType"),
+    ):
+        with pytest.raises(EnvCheckError, match=sentence) as caught:
+            check_env(env)
+        assert caught.value.rule == "clones are whole"
 
 
 def test_wrong_arguments():

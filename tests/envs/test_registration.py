@@ -266,6 +266,21 @@ def test_refused_arguments_name_the_id_and_what_is_accepted():
     assert isinstance(caught.value.__cause__, TypeError)
 
 
+def test_a_refused_keyword_is_answered_with_those_of_the_class_that_gets_it():
+    def factory(*, colour="red", **kwargs) -> Env:
+        return Env(**kwargs)
+
+    register("thing-v0", factory)
+    with pytest.raises(TypeError) as caught:
+        make("thing-v0", sizes=3)
+    assert "unexpected keyword argument 'sizes'" in str(caught.value)
+    accepted = "accepted: colour='red', **kwargs, which may be size=1, data=None"
+    assert f"{accepted}; did you mean size by sizes?" in str(caught.value)
+    with pytest.raises(TypeError) as caught:
+        make("thing-v0", weight=3)
+    assert f"{accepted}]" in str(caught.value)
+
+
 def test_other_exceptions_of_the_entry_point_pass_untouched():
     def thing():
         raise ZeroDivisionError("mine")

@@ -2,9 +2,12 @@
 
 import functools
 import math
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from motet.envs.rewards import RewardProcessors
 from motet.envs.text_env import TextEnv
@@ -130,6 +133,7 @@ def test_a_bound_argument_wins_over_a_column_of_its_name():
         (lambda first, second, wanted, /: [1.0], "fills the parameter 'wanted'"),
         (functools.partial(lambda a, b, c, d: [1.0], c=1), "fills the parameter 'd'"),
         ("ones", "a callable as reward_func, got 'ones'"),
+        (max, "parameters can be read as reward_func, got <built-in function max>"),
     ],
 )
 def test_what_cannot_be_called_is_a_type_error_when_built(function, sentence):
@@ -141,7 +145,17 @@ def test_what_cannot_be_called_is_a_type_error_when_built(function, sentence):
 
 
 @pytest.mark.parametrize(
-    "returned", [[2], (2.0,), np.array([2.0], dtype=np.float32), [np.int64(2)], [True + 1]]
+    "returned",
+    [
+        [2],
+        (2.0,),
+        np.array([2.0], dtype=np.float32),
+        [np.int64(2)],
+        [Fraction(2)],
+        torch.tensor([2.0]),
+        [torch.tensor(2)],
+        {"agent_0": [2.0], "agent_1": {"mine": 2.0}.values()},
+    ],
 )
 def test_rewards_become_python_floats(returned):
     _, rewards, *_ = started(lambda first, second: returned).step(SAID)
@@ -174,6 +188,16 @@ def test_a_reward_for_each_agent():
         ({"agent_0": [1.0], "agent_1": []}, ValueError, "Expected 1 rewards.* got 0"),
         (None, TypeError, "Expected a list of 1 rewards, .* got None from reward_func"),
         (1.0, TypeError, "Expected a list of 1 rewards, .* got 1.0 from reward_func"),
+        ("1", TypeError, "Expected a list of 1 rewards, .* got '1' from reward_func"),
+        (b"1", TypeError, "Expected a list of 1 rewards, .* got b'1' from reward_func"),
+        ({1.0}, TypeError, r"Expected a list of 1 rewards, .* got \{1.0\} from reward_func"),
+        (np.array(1.0), TypeError, r"Expected a list of 1 rewards, .* got array\(1.\)"),
+        (torch.tensor(1.0), TypeError, r"Expected a list of 1 rewards, .* got tensor\(1.\)"),
+        (
+            {"agent_0": [1.0], "agent_1": {"mine": 1.0}},
+            TypeError,
+            r"Expected a list of 1 rewards, .* got \{'mine': 1.0\}",
+        ),
     ],
 )
 def test_wrong_rewards_raise_with_what_caused_them(returned, exception, sentence):
@@ -182,6 +206,32 @@ def test_wrong_rewards_raise_with_what_caused_them(returned, exception, sentence
     with pytest.raises(exception, match=sentence):
         env.step(SAID)
     assert env.get_state() == before
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        ["1.0"],
+        [np.str_("1.0")],
+        [None],
+        [(1.0, 2.0)],
+        [1j],
+        np.array([1j]),
+        np.ones((1, 2)),
+        torch.ones(1, 2),
+        [{"reward": 1.0}],
+    ],
+)
+def test_what_is_no_number_is_no_reward(returned):
+    sentence = "Expected a number as reward, got .* for row 1 at turn 1 with .*'one', 'two'"
+    with pytest.raises(TypeError, match=re.compile(sentence, re.DOTALL)):
+        started(lambda first, second: returned, row=1).step(SAID)
+
+
+def test_truth_values_are_rewards():
+    for value in (True, np.True_, torch.tensor(True)):
+        _, rewards, *_ = started(lambda first, second, value=value: [value]).step(SAID)
+        assert rewards == {"agent_0": 1.0, "agent_1": 1.0}
 
 
 def test_the_sentence_names_the_row_and_texts_of_the_wrong_one():
@@ -232,6 +282,38 @@ def test_a_processor_is_applied_to_each_reward_before_the_threshold():
     _, rewards, terminations, *_ = env.step(SAID)
     assert rewards == {"agent_0": 2.0, "agent_1": 4.0}
     assert terminations["agent_0"]
+
+
+@pytest.mark.parametrize(
+    ("build", "exception", "sentence"),
+    [
+        (lambda p: p.scale("2"), TypeError, "a number as the factor of scale, got '2'"),
+        (lambda p: p.scale(math.nan), ValueError, "factor of scale, got NaN"),
+        (lambda p: p.scale(math.inf), ValueError, "finite number as the factor of scale, got inf"),
+        (lambda p: p.shift("a"), TypeError, "a number as the value of shift, got 'a'"),
+        (lambda p: p.shift(-math.inf), ValueError, "value of shift, got -inf"),
+        (lambda p: p.clip(math.nan, 1), ValueError, "low of clip, got NaN"),
+        (lambda p: p.clip(0, None), TypeError, "a number as high of clip, got None"),
+        (lambda p: p.chain("a"), TypeError, "functions of one reward in chain, got 'a'"),
+        (lambda p: p.chain([abs]), TypeError, "in chain, got .* one by one"),
+    ],
+)
+def test_wrong_processors_raise_when_they_are_built(build, exception, sentence):
+    with pytest.raises(exception, match=sentence):
+        build(RewardProcessors)
+
+
+def test_a_bound_may_be_infinite():
+    assert RewardProcessors.clip(-math.inf, 1.0)(-9.0) == -9.0
+
+
+@pytest.mark.parametrize("processed", [None, "1", [1.0]])
+def test_a_processor_returns_a_number(processed):
+    env = started(reward_processor=lambda reward: processed)
+    with pytest.raises(
+        TypeError, match=r"number from reward_processor, got .* row 0 .*'one', 'two'"
+    ):
+        env.step(SAID)
 
 
 def test_a_processor_that_makes_a_reward_infinite_is_caught():
@@ -321,9 +403,16 @@ def test_a_transition_is_called_once_per_branch_that_goes_on():
     [
         (["only"], ValueError, r"Expected 2 prompts .* got \['only'\] for row 0 after turn 1"),
         (["a", "b", "c"], ValueError, "Expected 2 prompts"),
-        ("ab", ValueError, "Expected 2 prompts .* got 'ab'"),
+        ("ab", TypeError, "Expected a list of 2 prompts .* got 'ab'"),
         (["a", None], TypeError, r"strings from transition, got \['a', None\]"),
         (None, TypeError, "Expected a list of 2 prompts .* got None"),
+        (
+            {"agent_0": "a", "agent_1": "b"},
+            TypeError,
+            r"Expected a list of 2 prompts .* got \{'agent_0': .* list in the agents' order",
+        ),
+        ({"a", "b"}, TypeError, "Expected a list of 2 prompts"),
+        (["a", "b\ud800"], ValueError, "from transition, got .* row 0 .* lone surrogate"),
     ],
 )
 def test_wrong_prompts_raise(prompts, exception, sentence):

@@ -52,7 +52,10 @@ def test_two_turns_in_full():
         {"agent_0": 3.0, "agent_1": 3.0},
         {"agent_0": False, "agent_1": False},
         {"agent_0": False, "agent_1": False},
-        {n: {"row": 0, "turn": 1, "acts": True, "turn_reward": 3.0} for n in env.agents},
+        {
+            n: {"row": 0, "turn": 1, "acts": True, "turn_reward": 3.0, "turns_credited": 1}
+            for n in env.agents
+        },
     )
     assert env.agents == ["agent_0", "agent_1"]
     observations, rewards, terminations, truncations, infos = env.step(BOTH)
@@ -117,6 +120,8 @@ def test_step_needs_a_running_episode():
         ({}, ValueError, r"\['agent_0', 'agent_1'\] missing"),
         ({**BOTH, "agent_2": "c"}, ValueError, r"\['agent_2'\] unknown"),
         ({"agent_0": "a", "agent_7": "c"}, ValueError, r"'agent_1'\] missing and \['agent_7'\]"),
+        (None, TypeError, "a mapping of one action per agent, got None"),
+        (["a", "b"], TypeError, "a mapping of one action per agent"),
         ({**BOTH, "agent_1": None}, TypeError, "agent_1, got None of type NoneType"),
         ({**BOTH, "agent_0": 17}, TypeError, "agent_0, got 17 of type int"),
         ({**BOTH, "agent_0": b"aa"}, TypeError, "agent_0, got b'aa' of type bytes"),
@@ -153,7 +158,13 @@ def test_returned_objects_are_fresh():
     first["agent_0"]["turn"] = second["agent_0"]["row"] = "changed"
     second.clear()
     *_, third = env.step(BOTH)
-    assert third["agent_0"] == {"row": 0, "turn": 2, "acts": True, "turn_reward": 3.0}
+    assert third["agent_0"] == {
+        "row": 0,
+        "turn": 2,
+        "acts": True,
+        "turn_reward": 3.0,
+        "turns_credited": 1,
+    }
     assert third["agent_1"] is not third["agent_0"]
 
 
@@ -235,11 +246,33 @@ def test_a_row_outside_the_dataset(row):
     with pytest.raises(IndexError, match=rf"options\['row'\] from 0 to 4, got {row}"):
         make().reset(options={"row": row})
 
+    with pytest.raises(IndexError, match=rf"Expected row from 0 to 4, got {row}"):
+        make().initial_state(row)
 
-@pytest.mark.parametrize("row", [1.5, "1", [0]])
+
+@pytest.mark.parametrize("row", [1.5, "1", [0], True])
 def test_a_row_that_is_no_index(row):
-    with pytest.raises(TypeError, match=r"options\['row'\]"):
+    with pytest.raises(TypeError, match=r"integer as options\['row'\]"):
         make().reset(options={"row": row})
+    with pytest.raises(TypeError, match="integer as row, got"):
+        make().initial_state(row)
+
+
+def test_initial_state_takes_numpy_integers_and_keeps_pythons():
+    assert type(make().initial_state(np.int64(3)).row) is int
+
+
+def test_a_refused_row_leaves_the_order_alone():
+    env = make()
+    rows_of(env, 2)
+    with pytest.raises(IndexError):
+        env.reset(seed=0, options={"row": 99})
+    assert rows_of(env, 1) == [2]
+
+
+def test_options_are_a_mapping():
+    with pytest.raises(TypeError, match=r"a mapping .* as options, got \[1\]"):
+        make().reset(options=[1])
 
 
 def test_unknown_options_do_not_raise():
@@ -348,6 +381,15 @@ def test_clones_share_data_and_functions_but_not_what_they_sample():
     assert [twin.action_space("agent_0").sample() for _ in range(5)] == ahead
 
 
+@pytest.mark.parametrize("state", [None, {}])
+def test_set_state_takes_only_states(state):
+    env = make()
+    env.reset()
+    with pytest.raises(TypeError, match=r"a state that get_state\(\) returned, got"):
+        env.set_state(state)
+    env.step(BOTH)
+
+
 def test_there_is_nothing_to_snapshot_before_reset():
     with pytest.raises(error.ResetNeeded, match="reset"):
         make().get_state()
@@ -430,11 +472,49 @@ def test_step_batch_refuses_what_does_not_fit():
         ({"num_turns": 0}, ValueError, "num_turns of at least 1, got 0"),
         ({"num_turns": 2, "transition": None}, ValueError, "transition for num_turns=2, got None"),
         ({"early_termination": "never"}, ValueError, "'group' or 'branch', got 'never'"),
+        ({"dataset": (row for row in ROWS)}, TypeError, r"got a generator; list\(\.\.\.\) it"),
+        ({"dataset": map(dict, ROWS)}, TypeError, r"indexable dataset .* got a map; list"),
+        ({"dataset": None}, TypeError, "indexable dataset .* got None"),
+        ({"dataset": {"prompt": ["a"]}}, TypeError, r"got a dict with .*Dataset\.from_dict"),
+        ({"formatters": {"agent_0": str}}, ValueError, r"formatters for .* got .* \['agent_0'\]"),
+        ({"formatters": {"agent_0": str, "agent_1": 1}}, TypeError, "formatters, got 1"),
+        ({"formatters": "ab"}, TypeError, "a list of 2, one per agent; got 'ab'"),
+        ({"formatters": 5}, TypeError, "a list of 2, one per agent; got 5"),
+        ({"num_agents": 2.0}, TypeError, "integer as num_agents, got 2.0"),
+        ({"num_agents": True}, TypeError, "integer as num_agents, got True"),
+        ({"agent_names": "ab"}, TypeError, "list of strings as agent_names, got 'ab'"),
+        ({"agent_names": [0, 1]}, TypeError, r"strings as agent_names, got \[0, 1\]"),
+        ({"agent_names": {"a", "b"}}, TypeError, "list of strings as agent_names"),
+        ({"num_turns": 2.0}, TypeError, "integer as num_turns, got 2.0"),
+        ({"num_turns": "2"}, TypeError, "integer as num_turns, got '2'"),
+        ({"num_turns": True}, TypeError, "integer as num_turns, got True"),
+        ({"early_termination_threshold": float("nan")}, ValueError, "_threshold, got NaN"),
+        ({"early_termination_threshold": "1"}, TypeError, "number as early_.*, got '1'"),
+        ({"reward_processor": 2.0}, TypeError, "function of one reward as reward_pro.* got 2.0"),
+        ({"shuffle": "no"}, TypeError, "True or False as shuffle, got 'no'"),
+        ({"render_mode": "rgb_array"}, ValueError, "None as render_mode, got 'rgb_array'"),
     ],
 )
 def test_wrong_arguments_are_sentences(kwargs, exception, sentence):
     with pytest.raises(exception, match=sentence):
         make(**kwargs)
+
+
+def test_formatters_by_agent_name():
+    formatters = {"agent_1": lambda row: "second", "agent_0": lambda row: "first"}
+    observations, _ = make(formatters=formatters).reset()
+    assert observations == {"agent_0": "first", "agent_1": "second"}
+
+
+def test_numpy_integers_are_counts():
+    env = make(num_turns=np.int64(2), num_agents=np.int32(2))
+    assert type(env.num_turns) is int
+
+
+def test_prompts_must_be_texts_that_utf_8_can_encode():
+    env = make(formatters={"agent_0": lambda row: "a", "agent_1": lambda row: "\ud800"})
+    with pytest.raises(ValueError, match=r"prompt of agent_1 for row 2, .*lone surrogate"):
+        env.initial_state(2)
 
 
 def test_prompts_must_be_strings():
