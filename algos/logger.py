@@ -150,7 +150,7 @@ class ProgressBar:
     def __init__(self, total: int, console: Console, *, visible: bool) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=18),  # all of it fits into 80 columns
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("reward {task.fields[reward]}  {task.fields[speed]} tokens/s"),

@@ -21,11 +21,7 @@ def joint_returns(rewards: Tensor, child_values: Tensor, discount: float) -> Ten
     Returns:
         (J,) returns.
     """
-    if rewards.shape != child_values.shape:
-        raise ValueError(
-            f"Expected rewards and child_values of one shape, got {tuple(rewards.shape)} and "
-            f"{tuple(child_values.shape)}."
-        )
+    _check_shapes(rewards=rewards, child_values=child_values)
     return rewards + discount * child_values
 
 
@@ -40,11 +36,7 @@ def credited_rewards(rewards: Tensor, turns: Tensor, discount: float) -> Tensor:
     Returns:
         (J,) rewards.
     """
-    if rewards.shape != turns.shape:
-        raise ValueError(
-            f"Expected rewards and turns of one shape, got {tuple(rewards.shape)} and "
-            f"{tuple(turns.shape)}."
-        )
+    _check_shapes(rewards=rewards, turns=turns)
     times = [sum(discount**k for k in range(count)) for count in turns.tolist()]
     return rewards * torch.tensor(times, dtype=rewards.dtype)
 
@@ -60,11 +52,7 @@ def credit(returns: Tensor, choices: Tensor, num_generations: int) -> Tensor:
     Returns:
         (G,) credits.
     """
-    if returns.shape != choices.shape:
-        raise ValueError(
-            f"Expected returns and choices of one shape, got {tuple(returns.shape)} and "
-            f"{tuple(choices.shape)}."
-        )
+    _check_shapes(returns=returns, choices=choices)
     totals = torch.zeros(num_generations, dtype=returns.dtype).index_add(0, choices, returns)
     return totals / torch.bincount(choices, minlength=num_generations)
 
@@ -108,3 +96,9 @@ def _child_values(node: Node, agent: str, below: list[dict[str, Tensor]]) -> Ten
         for child in node.children
     ]
     return torch.tensor(values, dtype=torch.float64)
+
+
+def _check_shapes(**tensors: Tensor) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1:
+        raise ValueError(f"Expected {' and '.join(shapes)} of one shape, got {shapes}.")
