@@ -14,7 +14,6 @@ The last turn ends with `terminations`, not `truncations`: the turn limit is par
 learner that bootstraps from truncated episodes would otherwise see value beyond it.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -267,8 +266,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.agents = self.agents[:]
-        twin._observation_spaces = copy.deepcopy(self._observation_spaces)
-        twin._action_spaces = copy.deepcopy(self._action_spaces)
+        twin._observation_spaces = {name: s.copy() for name, s in self._observation_spaces.items()}
+        twin._action_spaces = {name: s.copy() for name, s in self._action_spaces.items()}
         twin._rows = self._rows.copy(seed=seed)
         return twin
 

@@ -18,7 +18,8 @@ Example:
 
 import string
 from collections.abc import Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -83,6 +84,13 @@ class TextSpace(spaces.Space[str]):
             )
         self.samples = None if samples is None else self._checked_samples(samples)
         self._edge_cases = tuple(text for text in _EDGE_CASES if text in self)
+
+    def copy(self) -> Self:
+        """Return a space that samples on its own from here: what `deepcopy` does, but fast."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._np_random = deepcopy(self._np_random)
+        return twin
 
     def contains(self, x: Any) -> bool:
         """Tell whether `x` is a string within the bounds that UTF-8 can encode."""

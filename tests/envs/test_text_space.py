@@ -196,3 +196,14 @@ def test_vector_environments_can_batch_it():
     batch = batch_space(TextSpace(5), 3)
     assert ("a", "", "\n") in batch
     assert ("a", "", "toolong") not in batch
+
+
+def test_a_copy_samples_on_its_own_from_the_same_point():
+    space = TextSpace(max_length=40, seed=3)
+    space.sample()
+    twin = space.copy()
+    assert twin == space
+    assert [twin.sample() for _ in range(5)] == [space.sample() for _ in range(5)]
+    twin.sample()
+    third = TextSpace(max_length=40).copy()
+    assert third.sample() in space
