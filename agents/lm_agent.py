@@ -144,8 +144,8 @@ class LMAgent:
     @property
     def context_length(self) -> int | None:
         """Most tokens of prompt and completion together, None for models without a limit."""
-        config = self.model.config.get_text_config().to_dict()
-        length: int | None = config.get("max_position_embeddings")
+        config = self.model.config.get_text_config()
+        length: int | None = getattr(config, "max_position_embeddings", None)  # not all have it
         return length
 
     def with_generation(self, **changes: Any) -> Self:
@@ -169,18 +169,19 @@ class LMAgent:
             )
         else:
             ids = self.tokenizer(observation, verbose=False)["input_ids"]
-        if self.context_length is None:
+        context = self.context_length
+        if context is None:
             return tuple(ids) or (self._start_id(),)
-        room = self.context_length - self.generation.max_new_tokens
+        room = context - self.generation.max_new_tokens
         if room < 1:
             raise ValueError(
-                f"Expected max_new_tokens below the context of {self.context_length} tokens, got "
+                f"Expected max_new_tokens below the context of {context} tokens, got "
                 f"{self.generation.max_new_tokens}: there is no room for a prompt."
             )
         if len(ids) > room:
             if self._overflow == "raise":
                 raise ValueError(
-                    f"Expected a prompt of at most {room} tokens (context {self.context_length} "
+                    f"Expected a prompt of at most {room} tokens (context {context} "
                     f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
                     f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
                     "overflow='truncate_left'."

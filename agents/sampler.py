@@ -98,7 +98,7 @@ class _Decoder:
         self._generation = generation
         self._stop = torch.tensor(sorted(stop_ids), dtype=torch.long)
         self.rows = torch.arange(len(prompts))
-        distinct = sorted(set(prompts), key=prompts.index)
+        distinct = list(dict.fromkeys(prompts))
         index = {prompt: i for i, prompt in enumerate(distinct)}
         expand = torch.tensor([index[prompt] for prompt in prompts], device=model.device)
         longest = max(len(prompt) for prompt in distinct)

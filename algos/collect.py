@@ -64,7 +64,7 @@ class _Outcome:
     turns_credited: int = 1
 
 
-def collect_rollouts(  # the six things a rollout depends on
+def collect_rollouts(
     env: ParallelTextEnv,
     agents: Mapping[str, Agent],
     rows: Sequence[int],

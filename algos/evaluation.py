@@ -28,7 +28,7 @@ class Evaluation:
     rollout: Rollout
 
 
-def evaluate(  # who plays what, where, how often and how
+def evaluate(
     env: ParallelTextEnv,
     agents: Mapping[str, Agent],
     rows: Sequence[int] | None = None,

@@ -26,7 +26,7 @@ def policy_gradient_loss(
     return -(weights * advantages * per_sequence).sum()
 
 
-def clipped_loss(  # five tensors and the range, as in the paper
+def clipped_loss(
     log_probs: Tensor,
     old_log_probs: Tensor,
     mask: Tensor,
