@@ -5,16 +5,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The libraries that we measure ourselves against; the project itself never needs them.
+BENCH_VENV := .venv-bench
+BENCH_READY := $(BENCH_VENV)/.ready
 # One torch thread for each of two workers: more threads than cores wait for each other for seconds.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 # Where the type checker looks: the same namespace that the wheel installs.
 TYPES := .types
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow real lint format type build clean
+.PHONY: help demo test slow real lint format type build bench-env clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got " + sys.version.split()[0] + "; set PYTHON=python3.12, say.")'
@@ -53,5 +56,16 @@ type: $(READY) ## check types
 build: $(READY) ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
+$(BENCH_READY): pyproject.toml constraints.txt tests/benchmarks/requirements.txt
+	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
+		--requirement tests/benchmarks/requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $(BENCH_READY)
+
+bench-env: $(BENCH_READY) ## measure env steps and clones, beside TextArena and PettingZoo
+	OMP_NUM_THREADS=1 $(BENCH_VENV)/bin/python tests/benchmarks/bench_env.py $(ARGS)
+
 clean: ## remove everything that was built
-	rm -rf $(VENV) $(TYPES) build dist out *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) $(TYPES) build dist out *.egg-info

@@ -5,7 +5,6 @@ the env for all their joint actions: wide batches are where the speed of a langu
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
@@ -15,7 +14,8 @@ import numpy as np
 from motet.agents import Agent, Completion
 from motet.algos.rollout import Node, Rollout
 from motet.algos.team import check_agent
-from motet.envs import TextEnv, TextState
+from motet.envs.simulator import Simulator, make_simulator
+from motet.envs.text_state import StepResult
 
 JointMode = Literal["aligned", "cross"]
 
@@ -42,10 +42,10 @@ class ParallelTextEnv(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A state that still runs: where it is, and what each agent sees."""
+    """A state that still runs: where it is, and what each live agent sees."""
 
     row: int
-    place: Any
+    state: Any
     observations: dict[str, str]
     infos: Mapping[str, Mapping[str, Any]]
 
@@ -53,15 +53,6 @@ class _Live:
     def acting(self) -> list[str]:
         """Agents whose action counts this turn; the others' are ignored and sent empty."""
         return [name for name in self.observations if self.infos[name].get("acts", True)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What one joint action brought: its rewards, and the state after it unless it ended."""
-
-    rewards: dict[str, float]
-    after: _Live | None
-    turns_credited: int = 1
 
 
 def collect_rollouts(
@@ -80,10 +71,12 @@ def collect_rollouts(
     (J = G^N). Every joint action that does not end its episode becomes a node of the next level,
     so that T turns have up to G^T or G^(N*T) leaves per row.
 
-    The env's own episode is left alone: a `TextEnv` is stepped by states, any other env by clones.
+    The env's own episode is left alone: a `TextEnv`, bare or in `Wrapper`s, is stepped by states,
+    any other env by clones (`motet.envs.simulator`).
 
     Args:
-        env: a `TextEnv`, or any PettingZoo parallel env over strings with `clone()`.
+        env: a `TextEnv`, bare or wrapped, or any PettingZoo parallel env over strings with
+            `clone()`.
         agents: agent by name. One object under several names shares its policy and its batch.
         rows: dataset rows; for envs without a dataset, seeds of `reset`.
         num_generations: G.
@@ -102,9 +95,9 @@ def collect_rollouts(
     _check(env, agents, num_generations, joint_mode)
     if len(rows) == 0:
         raise ValueError("Expected at least one row to collect from, got none.")
-    simulator = _TextSimulator(env) if isinstance(env, TextEnv) else _CloneSimulator(env)
+    simulator = make_simulator(env)
     seeds = np.random.SeedSequence(seed)
-    live = simulator.start(rows)
+    live = _started(simulator, rows)
     levels: list[tuple[Node, ...]] = []
     while live:
         exponents = [len(node.acting) if joint_mode == "cross" else 1 for node in live]
@@ -117,8 +110,8 @@ def collect_rollouts(
             )
         completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
         joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
-        outcomes = simulator.step(live, _actions(live, completions, joint))
-        nodes, live = _level(live, completions, joint, outcomes, turn=len(levels) + 1)
+        results = _stepped(simulator, live, _actions(live, completions, joint))
+        nodes, live = _level(live, completions, joint, results, turn=len(levels) + 1)
         levels.append(nodes)
     return Rollout(tuple(env.possible_agents), tuple(levels))
 
@@ -210,23 +203,49 @@ def _actions(
     ]
 
 
+def _started(simulator: Simulator, rows: Sequence[int]) -> list[_Live]:
+    chosen = [int(row) for row in rows]
+    results = simulator.start(chosen) if simulator.has_rows else simulator.start(seeds=chosen)
+    return [
+        _Live(row, result.state, result.observations, result.infos)
+        for row, result in zip(chosen, results, strict=True)
+    ]
+
+
+def _stepped(
+    simulator: Simulator, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
+) -> list[list[StepResult]]:
+    """Take all joint actions of all nodes at once; those of a node are a group of siblings."""
+    groups = [index for index, joint in enumerate(actions) for _ in joint]
+    flat = simulator.step(
+        [live[index].state for index in groups],
+        [action for joint in actions for action in joint],
+        groups,
+    )
+    results: list[list[StepResult]] = [[] for _ in live]
+    for index, result in zip(groups, flat, strict=True):
+        results[index].append(result)
+    return results
+
+
 def _level(
     live: Sequence[_Live],
     completions: Sequence[dict[str, tuple[Completion, ...]]],
     joint: Sequence[tuple[tuple[int, ...], ...]],
-    outcomes: Sequence[Sequence[_Outcome]],
+    results: Sequence[Sequence[StepResult]],
     *,
     turn: int,
 ) -> tuple[tuple[Node, ...], list[_Live]]:
     """Make the nodes of one turn, and the states that go on to the next."""
     nodes: list[Node] = []
     following: list[_Live] = []
-    for node, answers, choices, results in zip(live, completions, joint, outcomes, strict=True):
+    for node, answers, choices, siblings in zip(live, completions, joint, results, strict=True):
         children: list[int | None] = []
-        for result in results:
-            children.append(None if result.after is None else len(following))
-            if result.after is not None:
-                following.append(result.after)
+        for result in siblings:
+            children.append(None if result.ended else len(following))
+            if not result.ended:
+                seen = {name: result.observations[name] for name in result.live}
+                following.append(_Live(node.row, result.state, seen, result.infos))
         nodes.append(
             Node(
                 row=node.row,
@@ -235,107 +254,12 @@ def _level(
                 completions=answers,
                 joint_actions=choices,
                 rewards={
-                    name: tuple(result.rewards[name] for result in results)
+                    name: tuple(result.turn_rewards[name] for result in siblings)
                     for name in node.observations
                 },
-                ended=tuple(result.after is None for result in results),
+                ended=tuple(result.ended for result in siblings),
                 children=tuple(children),
-                turns_credited=tuple(result.turns_credited for result in results),
+                turns_credited=tuple(result.turns_credited for result in siblings),
             )
         )
     return tuple(nodes), following
-
-
-def text_env_of(env: object) -> TextEnv | None:
-    """Return the `TextEnv` that an env is or wraps, None for any other."""
-    inner = env if isinstance(env, TextEnv) else getattr(env, "unwrapped", None)
-    return inner if isinstance(inner, TextEnv) else None
-
-
-class _TextSimulator:
-    """Step a `TextEnv` through its batched interface: one reward call per turn."""
-
-    def __init__(self, env: TextEnv) -> None:
-        self._env = env
-
-    def start(self, rows: Sequence[int]) -> list[_Live]:
-        return [self._live(self._env.initial_state(int(row))) for row in rows]
-
-    def step(
-        self, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
-    ) -> list[list[_Outcome]]:
-        groups = [index for index, joint in enumerate(actions) for _ in joint]
-        results = self._env.step_batch(
-            [live[index].place for index in groups],
-            [action for joint in actions for action in joint],
-            groups,
-        )
-        outcomes: list[list[_Outcome]] = [[] for _ in live]
-        for index, result in zip(groups, results, strict=True):
-            after = None if result.state.ended else self._live(result.state)
-            info = next(iter(result.infos.values()))
-            rewards = {name: own["turn_reward"] for name, own in result.infos.items()}
-            outcomes[index].append(_Outcome(rewards, after, info["turns_credited"]))
-        return outcomes
-
-    def _live(self, state: TextState) -> _Live:
-        names = self._env.possible_agents
-        observations = dict(zip(names, state.observations[-1], strict=True))
-        return _Live(state.row, state, observations, self._env.infos(state))
-
-
-class _CloneSimulator:
-    """Step any other env by cloning it once for every joint action."""
-
-    def __init__(self, env: ParallelTextEnv) -> None:
-        self._env = env
-        inner = text_env_of(env)
-        self._has_rows = inner is not None
-        grouped = inner is not None and inner.early_termination == "group"
-        if inner is not None and grouped and inner.early_termination_threshold is not None:
-            raise ValueError(
-                "Expected early_termination='branch' for a wrapped TextEnv, got 'group' in "
-                f"{type(env).__name__}: its branches are stepped one by one."
-            )
-
-    def start(self, rows: Sequence[int]) -> list[_Live]:
-        started = []
-        for row in rows:
-            env = self._twin(self._env)
-            options = {"row": int(row)} if self._has_rows else None
-            observations, infos = env.reset(seed=int(row), options=options)
-            started.append(_Live(int(row), env, dict(observations), infos))
-        return started
-
-    def step(
-        self, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
-    ) -> list[list[_Outcome]]:
-        return [
-            [self._branch(node, action) for action in joint]
-            for node, joint in zip(live, actions, strict=True)
-        ]
-
-    def _twin(self, env: Any) -> Any:
-        twin = env.clone()
-        if type(twin) is not type(env):
-            raise TypeError(
-                f"Expected clone() of {type(env).__name__} to return one, got "
-                f"{type(twin).__name__}: a wrapper that forwards clone() drops itself. Define "
-                "clone() on it."
-            )
-        return twin
-
-    def _branch(self, node: _Live, action: dict[str, str]) -> _Outcome:
-        env = self._twin(node.place)
-        observations, rewards, _, _, infos = env.step(action)
-        for name, reward in rewards.items():
-            if not math.isfinite(reward):
-                raise ValueError(
-                    f"Expected a finite reward, got {reward} for {name} in the episode of seed "
-                    f"{node.row} after the actions {str(action)[:400]}."
-                )
-        after = None
-        if env.agents:
-            seen = {name: observations[name] for name in env.agents}
-            after = _Live(node.row, env, seen, infos)
-        return _Outcome({name: float(reward) for name, reward in rewards.items()}, after)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.agents import Agent
-from motet.algos.collect import ParallelTextEnv, collect_rollouts, text_env_of
+from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.metrics import team_rewards
 from motet.algos.rollout import Rollout
+from motet.algos.streaming import stream_of
 from motet.algos.team import with_sampling
+from motet.envs.simulator import text_env_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,25 @@ def evaluate(
     Args:
         env: as for `collect_rollouts`.
         agents: agent by name.
-        rows: dataset rows (default: all), or seeds for an env without a dataset.
+        rows: dataset rows (default: all, unless they are a stream), or seeds for an env without a
+            dataset.
         num_samples: episodes per row; of a seed s, those of the seeds s * num_samples onwards.
         do_sample: False takes the most likely tokens instead of sampling.
         seed: makes the result reproducible.
 
     Raises:
-        ValueError: where `rows` is missing for an env without a dataset.
+        ValueError: where `rows` is missing for an env without a dataset or with a stream.
     """
     inner = text_env_of(env)
     if rows is None:
         if inner is None:
             raise ValueError(
                 "Expected rows=, the seeds of the episodes, for an env without a dataset; got None."
+            )
+        if stream_of(env) is not None:
+            raise ValueError(
+                "Expected rows=, such as range(100), for an env with a stream, whose length is "
+                "unknown; got None."
             )
         rows = range(len(inner.dataset))
     if num_samples < 1:

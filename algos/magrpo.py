@@ -20,7 +20,7 @@ How this departs from the paper, all of it by default and each with a setting:
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -31,7 +31,7 @@ import torch
 from motet.agents import Agent, LMAgent
 from motet.algos.advantages import Baseline, group_mean
 from motet.algos.batch import Group, rollout_groups, samples_by_agent, weighted_samples
-from motet.algos.collect import ParallelTextEnv, collect_rollouts, text_env_of
+from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import (
@@ -47,9 +47,11 @@ from motet.algos.metrics import means, rollout_metrics, turn_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
 from motet.algos.returns import rollout_returns
 from motet.algos.rollout import Rollout
+from motet.algos.streaming import checked_limit, first_rows, stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
 from motet.algos.update import PolicyUpdater
 from motet.envs import TextEnv
+from motet.envs.simulator import text_env_of
 
 
 class MAGRPOTrainer:
@@ -235,7 +237,8 @@ class MAGRPOTrainer:
 
     def _train_on(self, rows: Sequence[int]) -> dict[str, float]:
         start = time.perf_counter()
-        rollout = self.collect(rows)
+        stream = stream_of(self.env)
+        rollout = self.collect(rows if stream is None else wrapped_rows(stream, rows))
         collected = time.perf_counter()
         metrics = self.update(rollout)
         done = time.perf_counter()
@@ -273,9 +276,13 @@ class MAGRPOTrainer:
     # --- the order of things ------------------------------------------------------------------
 
     def _schedule(self) -> Iterator[list[int]]:
-        """Yield the rows of each rollout."""
+        """Yield the rows of each rollout; of a stream in its order, counted beyond its end."""
         width = self.config.rollout_batch_size
         inner = text_env_of(self.env)
+        if stream_of(self.env) is not None:
+            for index in range(self.config.num_rollouts or 100):
+                yield list(range(index * width, (index + 1) * width))
+            return
         if inner is None:
             for _ in range(self.config.num_rollouts or 100):
                 yield self._rng.integers(2**31, size=width).tolist()
@@ -287,6 +294,9 @@ class MAGRPOTrainer:
 
     def _eval_rows(self, env: ParallelTextEnv) -> list[int]:
         limit = self.config.eval_num_samples
+        stream = stream_of(env)
+        if stream is not None:
+            return first_rows(stream, limit)
         inner = text_env_of(env)
         if inner is not None:
             return list(range(len(inner.dataset)))[:limit]
@@ -309,14 +319,19 @@ class MAGRPOTrainer:
     # --- checks before compute is spent -------------------------------------------------------
 
     def _check_schedule(self) -> None:
-        has_rows = text_env_of(self.env) is not None
-        ignored = "num_rollouts" if has_rows else "num_train_epochs"
-        used = "num_train_epochs" if has_rows else "num_rollouts"
+        has_rows, streams = text_env_of(self.env) is not None, stream_of(self.env) is not None
+        kind = "an env with a dataset" if has_rows else "an env without a dataset"
+        if streams:
+            kind = "an env with a stream, whose length is unknown"
+        by_epochs = has_rows and not streams
+        ignored = "num_rollouts" if by_epochs else "num_train_epochs"
+        used = "num_train_epochs" if by_epochs else "num_rollouts"
         if getattr(self.config, ignored) is not None:
             raise ValueError(
-                f"Expected {used} for an env {'with' if has_rows else 'without'} a dataset, got "
-                f"{ignored}={getattr(self.config, ignored)}."
+                f"Expected {used} for {kind}, got {ignored}={getattr(self.config, ignored)}."
             )
+        if stream_of(self.eval_env) is not None:
+            checked_limit(self.config.eval_num_samples)
 
     def _check_group_size(self) -> None:
         size = self.config.num_generations
@@ -328,16 +343,28 @@ class MAGRPOTrainer:
             )
 
     def _check_prompts(self) -> None:
-        """Encode the first prompts of all rows: too long a prompt stops before it costs time."""
+        """Encode the first prompts of all rows: too long a prompt stops before it costs time.
+
+        Of a stream those of the first rollout, and of the rows that are evaluated on: reading all
+        would cost more than it saves, or never end.
+        """
         for env in (self.env, self.eval_env):
             if not isinstance(env, TextEnv):
                 continue
-            for row in range(len(env.dataset)):
+            for row in self._rows_to_check(env):
                 prompts = env.initial_state(row).observations[0]
                 for name, prompt in zip(env.possible_agents, prompts, strict=True):
                     agent = self._samplers[name]
                     if isinstance(agent, LMAgent):
                         agent.encode(prompt)
+
+    def _rows_to_check(self, env: TextEnv) -> Iterable[int]:
+        stream = stream_of(env)
+        if stream is None:
+            return range(len(env.dataset))
+        if env is self.eval_env:
+            return self._eval_rows(env)
+        return wrapped_rows(stream, range(self.config.rollout_batch_size))
 
     def _warn_if_nothing_learnt(self) -> None:
         if not self._stepped:

@@ -1,18 +1,18 @@
 """Learners by name: `make("magrpo", ...)`, and `register` for those of others.
 
 Third-party packages add theirs through the entry-point group `motet.algos`, loaded on the first
-name that is not known.
+name that is not known; `motet.envs.plugins` has the form.
 """
 
 import difflib
-import warnings
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
+from motet.envs.entry_point import origin
+from motet.envs.plugins import PluginLoader
 
 
 class Algorithm(Protocol):
@@ -37,6 +37,7 @@ class Algorithm(Protocol):
 Factory = Callable[..., Algorithm]
 
 registry: dict[str, Factory] = {}
+_plugins = PluginLoader("motet.algos")
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
@@ -53,9 +54,9 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
     def decorate(factory: Factory) -> Factory:
         known = registry.get(name)
-        if known is not None and _origin(known) != _origin(factory):
+        if known is not None and origin(known) != origin(factory):
             raise ValueError(
-                f"Expected a new name, got {name!r}, which is {_origin(known)}; choose another."
+                f"Expected a new name, got {name!r}, which is {origin(known)}; choose another."
             )
         registry[name] = factory
         return factory
@@ -79,21 +80,9 @@ def make(
         KeyError: where no learner has that name.
     """
     if name not in registry:
-        _load_plugins()
+        _plugins.load()
     if name not in registry:
         close = difflib.get_close_matches(str(name).lower(), registry, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise KeyError(f"Expected one of {sorted(registry)}, got {name!r}.{hint}")
     return registry[name](env=env, agents=agents, config=config, **kwargs)
-
-
-def _load_plugins() -> None:
-    for point in entry_points(group="motet.algos"):
-        try:
-            point.load()
-        except Exception as error:  # noqa: BLE001  # one broken plug-in must not break the others
-            warnings.warn(f"The plug-in {point.value} did not load: {error!r}.", stacklevel=3)
-
-
-def _origin(factory: Factory) -> str:
-    return f"{factory.__module__}.{factory.__qualname__}"

@@ -1,27 +1,49 @@
 """Text tasks as PettingZoo parallel environments: build, register, make, check."""
 
 from motet.envs.check_env import EnvCheckError, check_env
+from motet.envs.conversions import to_aec, to_gymnasium
+from motet.envs.data import train_eval_split
 from motet.envs.registration import EnvSpec, make, pprint_registry, register, registry, spec
-from motet.envs.rewards import RewardProcessor, RewardProcessors
+from motet.envs.reward_processors import RewardProcessor, RewardProcessors
+from motet.envs.reward_workers import RewardWorkers
+from motet.envs.row_files import load_rows
+from motet.envs.sb3 import to_sb3_vec_env
+from motet.envs.streamed_rows import StreamedRows
+from motet.envs.text_batch import TextBatch
 from motet.envs.text_env import TextEnv
 from motet.envs.text_space import TextSpace
-from motet.envs.text_state import StepResult, TextState
+from motet.envs.text_state import ResetResult, StepResult, TextState
+from motet.envs.wrappers import PickOfK
 
 __all__ = [
     "EnvCheckError",
     "EnvSpec",
+    "PickOfK",
+    "ResetResult",
     "RewardProcessor",
     "RewardProcessors",
+    "RewardWorkers",
     "StepResult",
+    "StreamedRows",
+    "TextBatch",
     "TextEnv",
     "TextSpace",
     "TextState",
     "check_env",
+    "load_rows",
     "make",
     "pprint_registry",
     "register",
     "registry",
     "spec",
+    "to_aec",
+    "to_gymnasium",
+    "to_sb3_vec_env",
+    "train_eval_split",
 ]
 
-register("story-length-ratio-v0", "motet.envs.story_length_ratio:story_length_ratio")
+register(
+    "story-length-ratio-v0",
+    "motet.envs.story_length_ratio:story_length_ratio",
+    reward_range=(0.0, 1.0),
+)

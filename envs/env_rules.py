@@ -84,7 +84,8 @@ def check_deterministic(make_env: Factory, episode: Episode, seed: int) -> None:
             raise EnvCheckError(
                 "determinism",
                 f"expected reset(seed={seed}) and the same actions to give the same episode "
-                f"{situation}, but {parted}",
+                f"{situation}, but {parted}; if that is in its nature, register it with "
+                "nondeterministic=True",
             )
 
 

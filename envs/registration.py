@@ -7,45 +7,65 @@ too; an id with a namespace of its own keeps it there. It departs from Gymnasium
 
 1. `register` is also a decorator, and its further keywords are defaults of the entry point.
 2. A taken id is an error, unless the same function or class comes again, as when a notebook's cell
-   runs twice.
+   runs twice. The same means: of the same module and qualified name. All lambdas of a module have
+   one name, so that a cell with a lambda can run twice too.
 3. Defaults are not deep-copied: they may hold a dataset.
 4. `spec` resolves an id without a version, as `make` does.
-5. Installed packages may add tasks through the entry-point group `motet.envs`. An entry point names
-   a module that registers when it is imported, or a function without parameters that registers.
-   They are loaded when an id is not found, or for the list of all ids.
+5. A dataset and a reward function are enough to register a `TextEnv`, without an entry point.
+6. A task declares its range of rewards, and need not be made for the table of all tasks.
+7. Installed packages may add tasks through the entry-point group `motet.envs`; `plugins` has the
+   form. They are loaded when an id is not found, or for the list of all ids.
 
 Registration is per process: hand worker processes an `EnvSpec`, not an id.
 """
 
-import difflib
 import functools
 import importlib
-import importlib.metadata
-import reprlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
 import pettingzoo
 from gymnasium import error
-from gymnasium.envs.registration import get_env_id, parse_env_id
+from gymnasium.envs.registration import parse_env_id
 
-from motet.envs.env_spec import EnvCreator, EnvSpec
+from motet.envs.data import DataSource
+from motet.envs.entry_point import EnvCreator
+from motet.envs.env_spec import TEXT_ENV, EnvSpec
+from motet.envs.plugins import PluginLoader
+from motet.envs.registry_lookup import not_found, resolve, versions_of
+from motet.envs.registry_table import registry_table
 
 __all__ = ["EnvSpec", "load_plugins", "make", "pprint_registry", "register", "registry", "spec"]
 
-ENTRY_POINT_GROUP = "motet.envs"
 PETTINGZOO_NAMESPACE = "motet"
 
 _CreatorT = TypeVar("_CreatorT", bound=EnvCreator)
 
 registry: dict[str, EnvSpec] = {}
-_tried_plugins: set[tuple[str, str]] = set()
+_plugins = PluginLoader("motet.envs")
 
 
 @overload
 def register(
-    id: str, entry_point: None = None, *, kwargs: Mapping[str, Any] | None = None, **defaults: Any
+    id: str,
+    entry_point: None = None,
+    *,
+    dataset: DataSource,
+    reward_func: Callable[..., Any],
+    **defaults: Any,
+) -> None: ...
+
+
+@overload
+def register(
+    id: str,
+    entry_point: None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    reward_range: tuple[float, float] | None = None,
+    nondeterministic: bool = False,
+    **defaults: Any,
 ) -> Callable[[_CreatorT], _CreatorT]: ...
 
 
@@ -55,6 +75,8 @@ def register(
     entry_point: EnvCreator | str,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    reward_range: tuple[float, float] | None = None,
+    nondeterministic: bool = False,
     **defaults: Any,
 ) -> None: ...
 
@@ -64,30 +86,46 @@ def register(
     entry_point: EnvCreator | str | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    reward_range: tuple[float, float] | None = None,
+    nondeterministic: bool = False,
     **defaults: Any,
 ) -> Callable[[_CreatorT], _CreatorT] | None:
     """Register a task under an id, here and in PettingZoo's registry.
 
-    Without an entry point it is a decorator:
+    With a dataset and a reward function, and without an entry point, it registers a `TextEnv`:
+
+        register("haiku-v0", dataset=[{"prompt": "Rain"}], reward_func=count_syllables)
+
+    Without an entry point and without one of these it is a decorator of a factory or of a class:
 
         @register("haiku-v0", num_agents=2)
-        def haiku(**kwargs): ...
+        def haiku(**kwargs) -> TextEnv: ...
 
     Args:
         id: `[namespace/]name[-vN]`; raise N whenever a change can alter learning results.
         entry_point: a callable that returns a `pettingzoo.ParallelEnv`, or `"module:attribute"`.
         kwargs: keyword arguments for the entry point.
-        **defaults: more of them.
+        reward_range: the lowest and the highest reward that an agent can earn in a turn; declared
+            for readers, not passed on. An entry point's own such parameter goes into `kwargs`.
+        nondeterministic: declares that the same seed and actions can give different episodes; not
+            passed on either.
+        **defaults: more keyword arguments for the entry point.
 
     Returns:
-        The decorator where `entry_point` is None, otherwise None.
+        The decorator where there is nothing yet to register, otherwise None.
 
     Raises:
         gymnasium.error.Error: the id or the entry point is malformed.
-        gymnasium.error.RegistrationError: the id is taken by another entry point, or the name is
-            taken with versions where this has none, or without where this has one.
-        TypeError: a keyword is both in `kwargs` and in `defaults`.
+        gymnasium.error.RegistrationError: the id is taken by another entry point (for a `TextEnv`:
+            another reward function), or the name is taken with versions where this has none, or
+            without where this has one.
+        TypeError: a keyword is both in `kwargs` and in `defaults`, or a part is of another type.
+        ValueError: `reward_range` is not two numbers in order.
     """
+    if not isinstance(id, str):
+        raise TypeError(
+            f'Expected a string as an environment\'s id, as in @register("name-v0"), got {id!r}.'
+        )
     twice = sorted(set(kwargs or {}) & set(defaults))
     if twice:
         raise TypeError(
@@ -95,13 +133,23 @@ def register(
             f"{', '.join(twice)}."
         )
     merged = {**(kwargs or {}), **defaults}
+    if entry_point is None and {"dataset", "reward_func"} <= merged.keys():
+        entry_point = TEXT_ENV
+        if not callable(merged["reward_func"]):
+            raise TypeError(
+                f"Expected a function as reward_func of {id}, got {merged['reward_func']!r}."
+            )
+
+    def spec_of(creator: EnvCreator | str) -> EnvSpec:
+        return EnvSpec(id, creator, merged, reward_range, nondeterministic)
+
     if entry_point is not None:
-        _add(EnvSpec(id, entry_point, merged))
+        _add(spec_of(entry_point))
         return None
-    EnvSpec(id, make)  # a malformed id is reported where it stands
+    spec_of(make)  # what is malformed is reported where it stands
 
     def decorate(creator: _CreatorT) -> _CreatorT:
-        _add(EnvSpec(id, creator, merged))
+        _add(spec_of(creator))
         return creator
 
     return decorate
@@ -139,25 +187,33 @@ def spec(id: str) -> EnvSpec:
     return _find_spec(id)
 
 
-def pprint_registry(*, disable_print: bool = False) -> str | None:
-    """Print a table of all tasks, those of plug-ins included.
+def pprint_registry(
+    *, exclude_namespaces: Collection[str] = (), disable_print: bool = False
+) -> str | None:
+    """Print a table of all tasks, those of plug-ins included, without making any of them.
+
+    The numbers of agents and turns are the defaults `num_agents` and `num_turns` that the task was
+    registered with, else those of the entry point's signature, or of the class that a factory with
+    `**kwargs` is annotated to return; "?" stands where neither tells. A factory that fixes another
+    number inside should register it instead.
 
     Args:
+        exclude_namespaces: namespaces whose tasks are left out.
         disable_print: return the table instead.
 
     Returns:
         The table if `disable_print`, otherwise None.
+
+    Raises:
+        TypeError: `exclude_namespaces` is a single string.
     """
+    if isinstance(exclude_namespaces, str):
+        raise TypeError(
+            f"Expected a list of namespaces to exclude, got {exclude_namespaces!r}; put it into "
+            "brackets."
+        )
     load_plugins()
-    lines = [("id", "entry point", "defaults")]
-    for id in sorted(registry):
-        defaults = (f"{key}={reprlib.repr(v)}" for key, v in registry[id].kwargs.items())
-        lines.append((id, registry[id].origin, ", ".join(defaults)))
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
-    table = "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    table = registry_table(registry.values(), exclude_namespaces)
     if disable_print:
         return table
     print(table)
@@ -169,22 +225,7 @@ def load_plugins() -> None:
 
     One that fails gives a warning and leaves the others alone.
     """
-    for plugin in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if (plugin.name, plugin.value) in _tried_plugins:
-            continue
-        _tried_plugins.add((plugin.name, plugin.value))
-        try:
-            loaded = plugin.load()
-            if callable(loaded):
-                loaded()
-        # Somebody else's code may fail in any way, and whoever asked for another task must not
-        # suffer from it.
-        except (Exception, SystemExit) as exc:  # noqa: BLE001
-            warnings.warn(
-                f"The plug-in {plugin.name} = {plugin.value} of the group {ENTRY_POINT_GROUP} "
-                f"was not loaded: {type(exc).__name__}: {exc}",
-                stacklevel=2,
-            )
+    _plugins.load()
 
 
 def _find_spec(id: str) -> EnvSpec:
@@ -195,16 +236,16 @@ def _find_spec(id: str) -> EnvSpec:
     if colon:
         _import_registering(module)
     namespace, name, version = parse_env_id(id)
-    found = _resolve(namespace, name, version)
+    found = resolve(registry, namespace, name, version)
     if found is None:
         load_plugins()
-        found = _resolve(namespace, name, version)
+        found = resolve(registry, namespace, name, version)
     if found is None and namespace == PETTINGZOO_NAMESPACE:
         namespace = None  # PettingZoo's name of a task without a namespace
-        found = _resolve(namespace, name, version)
+        found = resolve(registry, namespace, name, version)
     if found is None:
-        raise _not_found(namespace, name, version)
-    latest = _resolve(namespace, name, None)
+        raise not_found(registry, namespace, name, version)
+    latest = resolve(registry, namespace, name, None)
     if version is None and found.version is not None:
         warnings.warn(f"Using the latest version, {found.id}, for the id {id}.", stacklevel=3)
     elif latest is not None and latest.id != found.id:
@@ -214,42 +255,6 @@ def _find_spec(id: str) -> EnvSpec:
             stacklevel=3,
         )
     return found
-
-
-def _specs_of(namespace: str | None, name: str) -> list[EnvSpec]:
-    """Return all versions of a task, the latest last."""
-    specs = [s for s in registry.values() if (s.namespace, s.name) == (namespace, name)]
-    return sorted(specs, key=lambda s: -1 if s.version is None else s.version)
-
-
-def _resolve(namespace: str | None, name: str, version: int | None) -> EnvSpec | None:
-    if version is not None:
-        return registry.get(get_env_id(namespace, name, version))
-    specs = _specs_of(namespace, name)
-    return specs[-1] if specs else None
-
-
-def _not_found(namespace: str | None, name: str, version: int | None) -> error.Error:
-    namespaces = {s.namespace for s in registry.values() if s.namespace is not None}
-    if namespace is not None and namespace not in namespaces:
-        hint = _suggestion(namespace, namespaces) or f" Is the package for {namespace} installed?"
-        return error.NamespaceNotFound(f"Namespace {namespace} not found.{hint}")
-    specs = _specs_of(namespace, name)
-    if not specs:
-        names = {s.name for s in registry.values() if s.namespace == namespace}
-        where = f" in namespace {namespace}" if namespace else ""
-        hint = _suggestion(name, names) or " pprint_registry() lists all that are registered."
-        return error.NameNotFound(f"Environment {name} not found{where}.{hint}")
-    latest = specs[-1]
-    message = f"Environment {get_env_id(namespace, name, None)} has no version v{version}."
-    if latest.version is None or (version is not None and version < latest.version):
-        return error.DeprecatedEnv(f"{message} Please use {latest.id} instead.")
-    return error.VersionNotFound(f"{message} It has {', '.join(s.id for s in specs)}.")
-
-
-def _suggestion(wrong: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
-    return f" Did you mean: {close[0]}?" if close else ""
 
 
 def _import_registering(module: str) -> None:
@@ -264,7 +269,7 @@ def _import_registering(module: str) -> None:
 
 
 def _add(new_spec: EnvSpec) -> None:
-    for other in _specs_of(new_spec.namespace, new_spec.name):
+    for other in versions_of(registry, new_spec.namespace, new_spec.name):
         if (other.version is None) != (new_spec.version is None):
             raise error.RegistrationError(
                 f"Cannot register {new_spec.id}, since {other.id} is registered: a name has either "

@@ -2,10 +2,13 @@
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
+
+from motet.envs.named_call import NamedCall
 
 Row = Mapping[str, Any]
 Formatter = Callable[[Any], str]
@@ -47,70 +50,6 @@ def checked_number(name: str, value: Any) -> float:
     if math.isnan(value):
         raise ValueError(f"Expected a number as {name}, got NaN.")
     return float(value)
-
-
-def checked_index(dataset: Dataset, index: Any, name: str) -> int:
-    """Return the index of a row, counted from the start.
-
-    Args:
-        dataset: where the row should be.
-        index: a Python or NumPy integer.
-        name: what the caller knows it as, for messages.
-
-    Raises:
-        TypeError: where it is no integer.
-        IndexError: where there is no such row.
-    """
-    if isinstance(index, bool) or not isinstance(index, int | np.integer):
-        raise TypeError(f"Expected an integer as {name}, got {index!r}.")
-    if not 0 <= index < len(dataset):
-        raise IndexError(f"Expected {name} from 0 to {len(dataset) - 1}, got {index}.")
-    return int(index)
-
-
-def checked_row(dataset: Dataset, index: int) -> Row:
-    """Return a row of a dataset.
-
-    Raises:
-        TypeError: where it is no mapping.
-        ValueError: where it has no column `prompt`.
-    """
-    row = dataset[index]
-    if not isinstance(row, Mapping):
-        raise TypeError(
-            f"Expected mappings as dataset rows, such as {{'prompt': 'Rain'}}, got {row!r} as row "
-            f"{index}."
-        )
-    if "prompt" not in row:
-        raise ValueError(
-            f"Expected a column 'prompt' in row {index} of the dataset, got {list(row)}."
-        )
-    return row
-
-
-def dataset_columns(dataset: Dataset) -> tuple[str, ...]:
-    """Return the names of the columns, those of the first row.
-
-    All rows of a list are looked at; of other datasets only the first, since reading may be slow.
-
-    Raises:
-        TypeError: where the dataset cannot be indexed or a row is no mapping.
-        ValueError: where the dataset is empty, or a row lacks a column.
-    """
-    _check_indexable(dataset)
-    if len(dataset) == 0:
-        raise ValueError("Expected at least one row in the dataset, got an empty one.")
-    columns = tuple(checked_row(dataset, 0))
-    if isinstance(dataset, list | tuple):
-        for index in range(1, len(dataset)):
-            row = checked_row(dataset, index)
-            missing = [name for name in columns if name not in row]
-            if missing:
-                raise ValueError(
-                    f"Expected the columns {list(columns)} in every row of the dataset, got row "
-                    f"{index} without {missing}."
-                )
-    return columns
 
 
 def checked_agent_names(num_agents: int, agent_names: Sequence[str] | None) -> list[str]:
@@ -163,17 +102,37 @@ def one_formatter_each(
     return ordered
 
 
-def _check_indexable(dataset: Any) -> None:
-    expected = "Expected an indexable dataset of mappings (a list of dicts, a datasets.Dataset)"
-    if isinstance(dataset, Mapping):
-        raise TypeError(
-            f"{expected}, got a {type(dataset).__name__} with the keys {list(dataset)}; turn a "
-            "dict of columns into one with datasets.Dataset.from_dict, or choose one split."
+def check_not_shadowed(
+    reward_func: Callable[..., Any],
+    num_agents: int,
+    names: Collection[str],
+    columns: Collection[str],
+) -> None:
+    """Raise where a reward function asks for a name that means a column and something else.
+
+    Args:
+        reward_func: a function that `JointReward` has accepted.
+        num_agents: N, how many of its parameters are completions.
+        names: what it can ask for beside columns.
+        columns: of the dataset.
+
+    Raises:
+        ValueError: where it takes such a name by name; `**kwargs` asks for nothing.
+    """
+    both = [name for name in names if name in columns]
+    call = NamedCall(
+        reward_func,
+        role="reward_func",
+        positional=["completions"] * num_agents,
+        available={*names, *columns},
+    )
+    asked = [name for name in both if name in call.names & {*signature(reward_func).parameters}]
+    if asked:
+        raise ValueError(
+            f"Expected other dataset columns than {asked}, which reward_func is given by these "
+            f"names already, got columns named so; rename them, as in "
+            f"column_mapping={{{asked[0]!r}: 'own_{asked[0]}'}}."
         )
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        advice = "; list(...) it" if hasattr(dataset, "__iter__") else ""
-        got = "None" if dataset is None else f"a {type(dataset).__name__}"
-        raise TypeError(f"{expected}, got {got}{advice}.")
 
 
 def _in_order(formatters: Any, agent_names: Sequence[str]) -> list[Formatter]:

@@ -22,32 +22,28 @@ import gymnasium
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from motet.envs.early_termination import EarlyTermination, early_stops, turns_credited
+from motet.envs.data import DataSource, checked_index, known_num_rows
+from motet.envs.early_termination import EarlyTermination
 from motet.envs.registration import EnvSpec
-from motet.envs.rewards import JointReward, RewardProcessor
-from motet.envs.row_sampler import RowSampler
-from motet.envs.task_parts import (
-    Dataset,
-    Formatter,
-    checked_agent_names,
-    checked_count,
-    checked_index,
-    checked_number,
-    checked_row,
-    dataset_columns,
-    one_formatter_each,
-)
+from motet.envs.reward_processors import RewardProcessor
+from motet.envs.reward_workers import RewardWorkers
+from motet.envs.row_sampler import make_sampler
+from motet.envs.task_parts import Dataset, Formatter, checked_agent_names
 from motet.envs.text_space import TextSpace
-from motet.envs.text_state import StepResult, TextState
-from motet.envs.transition import Transition
+from motet.envs.text_state import ResetResult, StepResult, TextState
+from motet.envs.text_task import TextTask
+from motet.envs.transcript import Transcript, format_transcript, print_transcript, transcript_of
+from motet.envs.turn_order import Acting
 
 
 class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo is untyped here
     """A text task that several agents act in at the same time.
 
     Args:
-        dataset: rows, each a mapping with at least the column `prompt`.
-        reward_func: scores joint actions; `motet.envs.rewards.JointReward` has the contract.
+        dataset: rows, each a mapping with at least the column `prompt`: a list of dicts, a
+            `datasets.Dataset`, anything indexable, the path of a file as for `load_rows`, or a
+            streaming `datasets.IterableDataset`, read as `StreamedRows`.
+        reward_func: scores joint actions; `motet.envs.joint_reward.JointReward` has the contract.
         transition: writes the prompts of the next turn; `motet.envs.transition.Transition` has
             the contract.
         formatters: `f(row) -> str` for the first prompts, one for all agents or one per agent, in
@@ -55,6 +51,10 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         num_agents: N.
         agent_names: (N,) names; default `agent_0`, `agent_1`, ...
         num_turns: turns of an episode.
+        acting: who acts in which turn, where not everybody does: for each turn the names of the
+            agents that act, repeated from the start where there are more turns, or a function
+            (`motet.envs.turn_order.TurnOrder`). The actions of the others are ignored: reward
+            function and transition get empty texts for them.
         early_termination_threshold: a group of sibling joint actions (see `step_batch`) ends when
             its mean reward is strictly above this; None switches it off.
         early_termination: "group" judges the mean of the group and ends all of it. "branch"
@@ -62,8 +62,14 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             reward once more for every turn that it did not need, so that success is never worth
             less than missing on purpose.
         reward_processor: applied to each reward; thresholds see the processed value.
-        shuffle: visit the rows in a new random order on each pass instead of in their own.
-        render_mode: "ansi" makes `render` return the transcript, "human" prints it.
+        column_mapping: new names of columns by old ones, such as `{"question": "prompt"}`.
+        reward_workers: for a slow reward function, how many threads call it, or `RewardWorkers`,
+            which can be processes and have a time limit (`motet.envs.reward_workers`). Each call
+            then scores one joint action. By default one call scores all, in this thread.
+        shuffle: visit the rows in a new random order on each pass instead of in their own; those
+            of a stream by blocks of half the rows that `StreamedRows` keeps.
+        render_mode: "ansi" makes `render` return the transcript as text; "human" prints each turn
+            as it is played, and makes `render` print the whole.
 
     Raises:
         TypeError: where an argument is of another type or a function's parameters cannot be
@@ -80,7 +86,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
     def __init__(  # noqa: PLR0913  # the parts of a task; a dataclass would only rename them
         self,
-        dataset: Dataset,
+        dataset: DataSource,
         reward_func: Callable[..., Any],
         *,
         transition: Callable[..., Sequence[str]] | None = None,
@@ -88,34 +94,64 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         num_agents: int = 2,
         agent_names: Sequence[str] | None = None,
         num_turns: int = 1,
+        acting: Acting | None = None,
         early_termination_threshold: float | None = None,
         early_termination: EarlyTermination = "group",
         reward_processor: RewardProcessor | None = None,
+        reward_workers: int | RewardWorkers | None = None,
+        column_mapping: Mapping[str, str] | None = None,
         shuffle: bool = False,
         render_mode: Literal["ansi", "human"] | None = None,
     ) -> None:
         self.possible_agents = checked_agent_names(num_agents, agent_names)
         self.agents: list[str] = []
-        self.dataset = dataset
-        self.num_turns = checked_count("num_turns", num_turns)
-        self.early_termination_threshold = (
-            None
-            if early_termination_threshold is None
-            else checked_number("early_termination_threshold", early_termination_threshold)
-        )
-        self.early_termination = early_termination
         self.render_mode = render_mode
-        self._check_turns(transition)
         self._check_modes(shuffle)
-        self._formatters = one_formatter_each(formatters, self.possible_agents)
-        self._reward = JointReward(
-            reward_func, reward_processor, self.possible_agents, dataset_columns(dataset)
+        self._task = TextTask(
+            self.possible_agents,
+            dataset,
+            reward_func,
+            transition=transition,
+            formatters=formatters,
+            num_turns=num_turns,
+            acting=acting,
+            early_termination_threshold=early_termination_threshold,
+            early_termination=early_termination,
+            reward_processor=reward_processor,
+            reward_workers=reward_workers,
+            column_mapping=column_mapping,
         )
-        self._transition = None if transition is None else Transition(transition)
         self._observation_spaces = {name: TextSpace() for name in self.possible_agents}
         self._action_spaces = {name: TextSpace() for name in self.possible_agents}
-        self._rows = RowSampler(len(dataset), shuffle=shuffle)
+        self._rows = make_sampler(self._task.dataset, shuffle=shuffle)
         self._state: TextState | None = None
+
+    # --- the task -----------------------------------------------------------------------------
+
+    @property
+    def dataset(self) -> Dataset:
+        """The rows."""
+        return self._task.dataset
+
+    @property
+    def num_rows(self) -> int | None:
+        """Number of rows in the dataset, None for a stream whose end was not seen yet."""
+        return known_num_rows(self.dataset)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of an episode that nothing ends early."""
+        return self._task.num_turns
+
+    @property
+    def early_termination_threshold(self) -> float | None:
+        """What the mean reward of a group, or a branch's reward, must be above to end it."""
+        return self._task.early_termination_threshold
+
+    @property
+    def early_termination(self) -> EarlyTermination:
+        """Whether groups or branches end early."""
+        return self._task.early_termination
 
     # --- PettingZoo's interface ---------------------------------------------------------------
 
@@ -195,7 +231,9 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         if result.state.ended:
             self.agents = []
         if self.render_mode == "human":
-            self.render()
+            played = self._transcript(result.state)
+            turn = result.state.turn
+            print_transcript(replace(played, turns=played.turns[:turn]), first_turn=turn)
         return (
             result.observations,
             result.rewards,
@@ -213,19 +251,27 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         if self.render_mode is None:
             gymnasium.logger.warn('render() needs render_mode="ansi" or "human"; got None.')
             return None
-        text = "\n\n".join(
-            f"=== {name} ===\n{transcript}"
-            for name, transcript in zip(
-                self.possible_agents, self._transcripts(self._current()), strict=True
-            )
-        )
+        transcript = self._transcript(self._current())
         if self.render_mode == "ansi":
-            return text
-        print(text)  # the meaning of render_mode="human"
+            return format_transcript(transcript)
+        print_transcript(transcript)
         return None
 
     def close(self) -> None:
-        """Do nothing: a text env holds no resources."""
+        """End the reward workers. The env and its clones stay usable: a step starts others."""
+        self._task.close()
+
+    def set_reward_workers(self, reward_workers: int | RewardWorkers | None) -> None:
+        """Let others call the reward function from here on; clones made before keep theirs.
+
+        Args:
+            reward_workers: as for the constructor.
+
+        Raises:
+            TypeError: where they are something else, or the function cannot go to processes.
+            ValueError: where their number is below 1.
+        """
+        self._task = self._task.with_reward_workers(reward_workers)
 
     def __str__(self) -> str:
         return self.spec.id if self.spec is not None else str(self.metadata["name"])
@@ -238,7 +284,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`.
         """
-        return replace(self._current(), order=self._rows.order())
+        return self._current().ordered(self._rows.order())
 
     def set_state(self, state: TextState, *, seed: int | None = None) -> None:
         """Go to a snapshot of this env or of a clone of it.
@@ -273,6 +319,32 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
     # --- batched stepping ---------------------------------------------------------------------
 
+    def next_row(self) -> int:
+        """Move the order of rows on, and return the row that `reset()` would have started on."""
+        return self._rows.next_row()
+
+    def reset_batch(
+        self, rows: Sequence[int], *, seeds: Sequence[int] | None = None
+    ) -> list[ResetResult]:
+        """Start an episode on each of several rows, without entering any.
+
+        Args:
+            rows: (B,) dataset rows.
+            seeds: (B,) seeds for what wrappers draw; the task itself draws nothing but rows.
+
+        Returns:
+            (B,) results, whose states go to `step_batch`.
+
+        Raises:
+            IndexError: where there is no such row.
+            ValueError: where the number of seeds is another.
+        """
+        if seeds is not None and len(seeds) != len(rows):
+            raise ValueError(
+                f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
+            )
+        return self._task.begin(rows)
+
     def initial_state(self, row: int) -> TextState:
         """Return the state at the start of an episode on a dataset row, without entering it.
 
@@ -281,28 +353,15 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             TypeError: where it is no integer, or a formatter returns no string.
             ValueError: where a formatter returns a text outside the observation space.
         """
-        row = checked_index(self.dataset, row, "row")
-        item = checked_row(self.dataset, row)
-        prompts = tuple(formatter(item) for formatter in self._formatters)
-        for name, prompt in zip(self.possible_agents, prompts, strict=True):
-            if not isinstance(prompt, str):
-                raise TypeError(
-                    f"Expected a string as the prompt of {name} for row {row}, got {prompt!r} "
-                    f"of type {type(prompt).__name__}."
-                )
-            if prompt not in self._observation_spaces[name]:
-                raise ValueError(
-                    f"Expected UTF-8-encodable text as the prompt of {name} for row {row}, got "
-                    f"{prompt[:80]!r}; it holds a lone surrogate."
-                )
-        return TextState(row, (prompts,))
+        return self._task.initial_state(row)
 
     def infos(self, state: TextState) -> dict[str, dict[str, Any]]:
-        """Return what `reset` tells each agent beside its prompt, in fresh dicts."""
-        return {
-            name: {"row": state.row, "turn": state.turn, "acts": True}
-            for name in self.possible_agents
-        }
+        """Return what each agent is told beside its prompt, in fresh dicts.
+
+        `row` and `turn` say where the episode stands, `acts` whether the agent's action in the
+        coming turn counts.
+        """
+        return self._task.infos(state)
 
     def step_batch(
         self,
@@ -326,93 +385,22 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         Raises:
             ValueError: as `step`; also where the lengths differ or a state has ended.
         """
-        num_groups = len(states if groups is None else groups)
-        if len(states) != len(joint_actions) or len(states) != num_groups:
-            raise ValueError(
-                f"Expected as many joint actions and groups as states, got {len(states)} states, "
-                f"{len(joint_actions)} joint actions and {num_groups} groups."
-            )
-        if any(state.ended for state in states):
-            raise ValueError(
-                "Expected states that have not ended; drop those whose `ended` is set."
-            )
-        texts = [self._texts(actions) for actions in joint_actions]
-        if not texts:
-            return []
-        rows = [checked_row(self.dataset, state.row) for state in states]
-        rewards = self._reward(states, texts, rows)
-        stops = early_stops(
-            rewards,
-            range(len(states)) if groups is None else groups,
-            self.early_termination_threshold,
-            self.early_termination,
-        )
-        return [
-            self._advance(state, said, reward, stop)
-            for state, said, reward, stop in zip(states, texts, rewards, stops, strict=True)
-        ]
+        return self._task.step(states, joint_actions, groups)
 
     # --- parts --------------------------------------------------------------------------------
-
-    def _advance(
-        self, state: TextState, texts: tuple[str, ...], reward: tuple[float, ...], stop: bool
-    ) -> StepResult:
-        turn = state.turn + 1
-        ended = stop or turn == self.num_turns
-        times = turns_credited(turn, self.num_turns, stopped=stop, mode=self.early_termination)
-        credited = tuple(value * times for value in reward)
-        after = replace(
-            state,
-            actions=(*state.actions, texts),
-            rewards=(*state.rewards, credited),
-            ended=ended,
-        )
-        seen = ("",) * len(texts)
-        if not ended:
-            assert self._transition is not None  # num_turns > 1 was checked when the env was built
-            seen = self._transition(after, checked_row(self.dataset, state.row), reward)
-            after = replace(after, observations=(*state.observations, seen))
-        names = self.possible_agents
-        return StepResult(
-            state=after,
-            observations=dict(zip(names, seen, strict=True)),
-            rewards=dict(zip(names, credited, strict=True)),
-            terminations=dict.fromkeys(names, ended),
-            truncations=dict.fromkeys(names, False),
-            infos={
-                name: {**info, "turn_reward": value, "turns_credited": times}
-                for (name, info), value in zip(self.infos(after).items(), reward, strict=True)
-            },
-        )
-
-    def _texts(self, actions: Mapping[str, str]) -> tuple[str, ...]:
-        names = self.possible_agents
-        if not isinstance(actions, Mapping):
-            raise TypeError(f"Expected a mapping of one action per agent, got {actions!r}.")
-        if len(actions) != len(names) or any(name not in actions for name in names):
-            missing = [name for name in names if name not in actions]
-            unknown = [name for name in actions if name not in names]
-            raise ValueError(
-                f"Expected one action for each of {names}, got actions with {missing} missing "
-                f"and {unknown} unknown."
-            )
-        for name in names:
-            if not isinstance(actions[name], str):
-                raise TypeError(
-                    f"Expected a string as the action of {name}, got {actions[name]!r} of type "
-                    f"{type(actions[name]).__name__}."
-                )
-            if actions[name] not in self._action_spaces[name]:
-                raise ValueError(
-                    f"Expected UTF-8-encodable text as the action of {name}, got "
-                    f"{actions[name][:80]!r}; it holds a lone surrogate."
-                )
-        return tuple(actions[name] for name in names)
 
     def _current(self) -> TextState:
         if self._state is None:
             raise gymnasium.error.ResetNeeded("Expected a started episode; call reset() first.")
         return self._state
+
+    def _transcript(self, state: TextState) -> Transcript:
+        return transcript_of(
+            state,
+            env=str(self),
+            agent_names=self.possible_agents,
+            acting=lambda turn: self._task.acting(state, turn),
+        )
 
     def _transcripts(self, state: TextState) -> list[str]:
         histories = state.histories(self.possible_agents)
@@ -423,17 +411,6 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
                 turns.append(f"> {state.observations[-1][i]}")
             shown.append("\n".join(turns))
         return shown
-
-    def _check_turns(self, transition: Callable[..., Sequence[str]] | None) -> None:
-        if self.num_turns > 1 and transition is None:
-            raise ValueError(
-                f"Expected a transition for num_turns={self.num_turns}, got None: something must "
-                "write the prompts of the second turn. Pass transition=, or num_turns=1."
-            )
-        if self.early_termination not in ("group", "branch"):
-            raise ValueError(
-                f"Expected early_termination 'group' or 'branch', got {self.early_termination!r}."
-            )
 
     def _check_modes(self, shuffle: bool) -> None:
         if not isinstance(shuffle, bool):

@@ -89,7 +89,8 @@ class TextSpace(spaces.Space[str]):
         """Return a space that samples on its own from here: what `deepcopy` does, but fast."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._np_random = deepcopy(self._np_random)
+        if self._np_random is not None:
+            twin._np_random = deepcopy(self._np_random)
         return twin
 
     def contains(self, x: Any) -> bool:
@@ -98,6 +99,8 @@ class TextSpace(spaces.Space[str]):
             return False
         if self.max_length is not None and len(x) > self.max_length:
             return False
+        if x.isascii():
+            return True
         try:
             x.encode("utf-8")
         except UnicodeEncodeError:

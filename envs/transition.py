@@ -1,24 +1,31 @@
 """Transitions: what agents read after a turn, and the one place where a transition is called."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from motet.envs.named_call import NamedCall, by_name
+from motet.envs.named_call import NamedCall
 from motet.envs.task_parts import Row
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import TextState
 
-TRANSITION_NAMES = (
-    "prompt",
-    "agent_completions",
-    "num_agents",
-    "prompt_history_per_agent",
-    "response_history_per_agent",
-    "row",
-    "turn",
-    "reward",
-)
-
 _PROMPTS = TextSpace()  # the observation space of every agent
+
+
+def _per_agent(turns: Sequence[tuple[str, ...]]) -> list[list[str]]:
+    return [list(texts) for texts in zip(*turns, strict=True)]
+
+
+_VALUES: dict[str, Callable[[TextState, Row, Sequence[float]], Any]] = {
+    "prompt": lambda state, row, reward: row["prompt"],
+    "agent_completions": lambda state, row, reward: list(state.actions[-1]),
+    "num_agents": lambda state, row, reward: len(state.actions[-1]),
+    "prompt_history_per_agent": lambda state, row, reward: _per_agent(state.observations),
+    "response_history_per_agent": lambda state, row, reward: _per_agent(state.actions),
+    "row": lambda state, row, reward: row,
+    "turn": lambda state, row, reward: state.turn,
+    "reward": lambda state, row, reward: sum(reward) / len(reward),
+}
+TRANSITION_NAMES = tuple(_VALUES)
 
 
 class Transition:
@@ -52,19 +59,7 @@ class Transition:
         """
         num_agents = len(state.actions[-1])
         prompts = self._call(
-            **by_name(
-                self._call.names,
-                {
-                    "prompt": lambda: row["prompt"],
-                    "agent_completions": lambda: list(state.actions[-1]),
-                    "num_agents": lambda: num_agents,
-                    "prompt_history_per_agent": lambda: _per_agent(state.observations),
-                    "response_history_per_agent": lambda: _per_agent(state.actions),
-                    "row": lambda: row,
-                    "turn": lambda: state.turn,
-                    "reward": lambda: sum(reward) / len(reward),
-                },
-            )
+            **{name: _VALUES[name](state, row, reward) for name in self._call.names}
         )
         where = f"for row {state.row} after turn {state.turn}"
         if not isinstance(prompts, list | tuple):
@@ -87,7 +82,3 @@ class Transition:
                     "it holds a lone surrogate."
                 )
         return tuple(prompts)
-
-
-def _per_agent(turns: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    return [list(texts) for texts in zip(*turns, strict=True)]

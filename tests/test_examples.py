@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SHORT = ("custom_loop", "register_task", "swap_algorithm")
+SHORT = ("custom_loop", "register_task", "sb3_choices", "swap_algorithm")
 LEARNERS = ("magrpo", "marloo", "mareinforce")
 PROMPT = "Describe a city in the clouds:"
 NUMBER = r"-?\d+\.\d+"
@@ -48,11 +48,11 @@ def test_the_loop_plays_its_turns_with_feedback_between_them(tmp_path: Path) -> 
 def test_a_new_task_is_checked_played_and_trained(tmp_path: Path) -> None:
     printed = run("register_task", "--num-updates", "2", folder=tmp_path)
     transcript, training = printed.split("\nstep ", maxsplit=1)
-    first, second = transcript.split("=== agent_1 ===")
-    assert first.startswith("=== agent_0 ===\n> Write a bedtime story for a dragon:")
-    assert second.startswith("\n> Tell a joke about dragons:")
-    for text in (first, second):
-        assert text.count("The other voice began with ") == 1
+    title, first, second = re.split(r"\n\nTurn \d\n", transcript)
+    assert title == "Episode of unison-v0, row 0"
+    assert "agent_0 sees\n    | Write a bedtime story for a dragon:" in first
+    assert "agent_1 sees\n    | Tell a joke about dragons:" in first
+    assert second.count("The other voice began with ") == 2
     assert len(re.findall(rf"turn_1/reward_mean {NUMBER}", training)) == 2
     (result,) = re.findall(
         rf"Mean reward ({NUMBER}) before 2 updates, ({NUMBER}) after\.", training
@@ -74,6 +74,21 @@ def test_one_name_swaps_the_learner(tmp_path: Path) -> None:
     first, before, after = map(set, zip(*curves, strict=True))
     assert len(first) == len(before) == 1, "the same team, before anything is learnt"
     assert len(after) == len(LEARNERS), "each learner goes its own way"
+    assert not list(tmp_path.iterdir())
+
+
+def test_ppo_chooses_how_frozen_writers_begin(tmp_path: Path) -> None:
+    printed = run("sb3_choices", "--num-steps", "256", folder=tmp_path)
+    (result,) = re.findall(
+        rf"^Mean reward on held-out instructions ({NUMBER}) before, ({NUMBER}) after\.$",
+        printed,
+        re.MULTILINE,
+    )
+    assert all(0 < float(reward) < 1 for reward in result)
+    pattern = r"^(agent_\d) mostly begins with '.*': (\d+) times of 32\.$"
+    begun = re.findall(pattern, printed, re.MULTILINE)
+    assert [agent for agent, _ in begun] == ["agent_0", "agent_1"]
+    assert all(1 <= int(times) <= 32 for _, times in begun)
     assert not list(tmp_path.iterdir())
 
 
@@ -104,6 +119,15 @@ def test_each_says_what_it_shows_and_how_to_run_it(name: str) -> None:
     assert re.search(rf"^    python examples/{name}\.py( .+)?$", page, re.MULTILINE)
     assert "main" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert len(source.splitlines()) <= 80
+
+
+@pytest.mark.slow
+def test_ppo_learns_to_choose(tmp_path: Path) -> None:
+    printed = run("sb3_choices", folder=tmp_path)
+    (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after", printed)
+    before, after = map(float, result)
+    assert before < 0.5
+    assert after > before + 0.2
 
 
 @pytest.mark.slow

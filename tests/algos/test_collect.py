@@ -216,7 +216,7 @@ def test_a_wrapped_text_env_is_played_on_its_rows_with_its_wrapper() -> None:
     with pytest.raises(TypeError, match="a wrapper that forwards clone"):
         collect_rollouts(Forgetful(env.env), team, [2], num_generations=1)
     grouped = Raised(make("story-length-ratio-v0", early_termination_threshold=0.9))
-    with pytest.raises(ValueError, match="early_termination='branch' for a wrapped TextEnv"):
+    with pytest.raises(ValueError, match="early_termination='branch' for a TextEnv inside Raised"):
         collect_rollouts(grouped, team, [2], num_generations=1)
 
 

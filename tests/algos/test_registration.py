@@ -1,5 +1,7 @@
 """Learners by name; every registered one learns and saves."""
 
+import functools
+import warnings
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from tiny import letter_agent, matching_env
 from motet import algos
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.registration import registry
+from motet.envs.plugins import PluginLoader
 
 NAMES = ("agent_0", "agent_1")
 
@@ -77,16 +80,26 @@ def test_registering_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         algos.register("magrpo")(lambda **kwargs: None)
 
 
-def test_plug_ins_load_on_the_first_miss_and_a_broken_one_only_warns(
+def test_registering_a_partial_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.algos.registration.registry", dict(registry))
+    for _ in range(2):
+        algos.register("halved")(functools.partial(MAGRPOTrainer, baseline=lambda r: r / 2))
+    with pytest.raises(ValueError, match=r"got 'halved', which is motet\.algos\.magrpo:MAGRPOTr"):
+        algos.register("halved")(algos.marloo)
+
+
+def test_plug_ins_load_on_the_first_miss_and_a_broken_one_warns_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     points = [
         EntryPoint("broken", "no_such_package_at_all", "motet.algos"),
         EntryPoint("magrpo", "motet.algos.magrpo", "motet.algos"),
     ]
-    monkeypatch.setattr("motet.algos.registration.entry_points", lambda group: points)
-    with (
-        pytest.warns(UserWarning, match="no_such_package_at_all did not load"),
-        pytest.raises(KeyError, match="Expected one of"),
-    ):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    monkeypatch.setattr("motet.algos.registration._plugins", PluginLoader("motet.algos"))
+    sentence = "broken = no_such_package_at_all of the group motet.algos was not loaded"
+    with pytest.warns(UserWarning, match=sentence), pytest.raises(KeyError, match="Expected one"):
+        algos.make("of-a-plug-in", matching_env(), {})
+    with warnings.catch_warnings(), pytest.raises(KeyError, match="Expected one of"):
+        warnings.simplefilter("error")
         algos.make("of-a-plug-in", matching_env(), {})

@@ -1,6 +1,6 @@
 """check_env passes good environments and catches each broken one, with the sentence that helps.
 
-The environments are in `good_env.py` and in the three `broken_*.py` beside this folder.
+The environments are in `good_env.py` and in the four `broken_*.py` beside this folder.
 """
 
 import inspect
@@ -9,7 +9,8 @@ import random
 import re
 from pathlib import Path
 
-import broken_episodes  # noqa: F401 # importing these three fills BROKEN
+import broken_batches  # noqa: F401 # importing these four fills BROKEN
+import broken_episodes  # noqa: F401
 import broken_snapshots  # noqa: F401
 import broken_steps  # noqa: F401
 import numpy as np
@@ -18,7 +19,7 @@ from good_env import BROKEN, FixedStart, Good, GoodWrapper
 from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper
 
-from motet.envs import EnvCheckError, TextSpace, check_env, registry, spec
+from motet.envs import EnvCheckError, EnvSpec, TextSpace, check_env, registry, spec
 
 
 @pytest.mark.parametrize("env", [FixedStart, Good, Good(), lambda: GoodWrapper(Good())])
@@ -110,7 +111,7 @@ def test_broken_environments_are_caught(env, rule, fragments):
 
 def test_every_rule_has_a_broken_environment():
     folder = Path(inspect.getfile(check_env)).parent
-    modules = ("check_env", "played_episode", "env_rules", "snapshot_rules")
+    modules = ("check_env", "played_episode", "env_rules", "snapshot_rules", "batch_rules")
     source = "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in modules)
     rules = set(re.findall(r'EnvCheckError\(\s*"([^"]+)"', source))
     assert len(rules) > 15
@@ -152,3 +153,24 @@ def test_environments_over_other_spaces_can_be_checked():
             return super().step(chosen)
 
     check_env(Choices)
+
+
+def test_a_task_declared_to_differ_is_spared_the_comparisons_alone():
+    class Moody(Good):
+        """Pays as it likes, as a judge behind an API would."""
+
+        mood = np.random.default_rng()
+
+        def reward(self, agent, action):
+            return float(self.mood.random())
+
+    with pytest.raises(EnvCheckError, match="determinism"):
+        check_env(EnvSpec("moody-v0", Moody))
+    check_env(EnvSpec("moody-v0", Moody, nondeterministic=True))
+
+    class Infinite(Moody):
+        def reward(self, agent, action):
+            return float("inf")
+
+    with pytest.raises(EnvCheckError, match="finite Python float"):
+        check_env(EnvSpec("moody-v0", Infinite, nondeterministic=True))

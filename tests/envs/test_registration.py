@@ -4,6 +4,7 @@ import functools
 import importlib
 import importlib.metadata
 import pickle
+import re
 import types
 import warnings
 from typing import ClassVar
@@ -12,6 +13,7 @@ import pettingzoo
 import pytest
 from gymnasium import error
 
+from motet.envs.plugins import PluginLoader
 from motet.envs.registration import (
     EnvSpec,
     load_plugins,
@@ -21,6 +23,7 @@ from motet.envs.registration import (
     registry,
     spec,
 )
+from motet.envs.text_env import TextEnv
 
 # Not `from motet.envs import registry`: that is the dict, which hides the module of its name.
 registry_module = importlib.import_module("motet.envs.registration")
@@ -54,7 +57,7 @@ def empty_registries(monkeypatch):
     registry.clear()
     for id in ours:
         pettingzoo.parallel_registry.pop(f"motet/{id}", None)
-    monkeypatch.setattr(registry_module, "_tried_plugins", set())
+    monkeypatch.setattr(registry_module, "_plugins", PluginLoader("motet.envs"))
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
     yield
     for registered, before in ((registry, ours), (pettingzoo.parallel_registry, theirs)):
@@ -82,20 +85,43 @@ def test_register_is_a_decorator_that_returns_the_function():
     assert make("thing-v0").size == 4
 
 
+def test_register_decorates_a_class_too():
+    @register("thing-v0", size=4, reward_range=(-1, 1), nondeterministic=True)
+    class Thing(Env):
+        pass
+
+    assert type(make("thing-v0")) is Thing
+    assert make("thing-v0").size == 4
+    assert spec("thing-v0").reward_range == (-1.0, 1.0)
+    assert spec("thing-v0").nondeterministic
+
+
 def test_made_env_carries_a_spec_that_makes_it_again():
-    register("thing-v0", make_env, size=2)
+    register("thing-v0", make_env, size=2, reward_range=(0, 1), nondeterministic=True)
     env = make("thing-v0", data=[1])
-    assert env.unwrapped.spec == EnvSpec("thing-v0", make_env, {"size": 2, "data": [1]})
+    made_by = EnvSpec("thing-v0", make_env, {"size": 2, "data": [1]}, (0, 1), True)
+    assert env.unwrapped.spec == made_by
     again = env.unwrapped.spec.make(size=5)
     assert (again.size, again.data) == (5, [1])
     assert spec("thing-v0").kwargs == {"size": 2}
 
 
-def test_spec_is_set_below_wrappers():
+def test_spec_is_set_below_wrappers_and_seen_through_them():
     wrapped = pettingzoo.utils.BaseParallelWrapper(Env())
-    register("thing-v0", lambda: wrapped)
-    assert make("thing-v0") is wrapped
+    register("thing-v0", lambda: pettingzoo.utils.BaseParallelWrapper(wrapped))
+    made = make("thing-v0")
+    assert made.env is wrapped
     assert wrapped.env.spec.id == "thing-v0"
+    assert made.spec is wrapped.spec is wrapped.env.spec
+
+
+def test_declared_properties_are_not_passed_on_but_kwargs_are():
+    def thing(reward_range=None):
+        return Env(size=reward_range)
+
+    register("thing-v0", thing, reward_range=(0, 2), kwargs={"reward_range": 7})
+    assert make("thing-v0").size == 7
+    assert spec("thing-v0").reward_range == (0.0, 2.0)
 
 
 def test_make_takes_a_spec_that_is_not_registered():
@@ -152,6 +178,93 @@ def test_malformed_entry_points():
         register("thing-v0", 17)
     with pytest.raises(TypeError, match=r"Expected a string .* got 17"):
         register(17, Env)
+    with pytest.raises(TypeError, match=r'as in @register\("name-v0"\), got .*Env'):
+        register(Env)
+
+
+def test_malformed_declarations_are_reported_where_they_stand():
+    for decorator in (False, True):
+        entry_point = () if decorator else (Env,)
+        with pytest.raises(
+            ValueError, match=r"lowest before the highest .* thing-v0, got \(2, 1\)"
+        ):
+            register("thing-v0", *entry_point, reward_range=(2, 1))
+        with pytest.raises(TypeError, match="nondeterministic of thing-v0, got 'no'"):
+            register("thing-v0", *entry_point, nondeterministic="no")
+    assert not registry
+
+
+# --- a dataset and a reward function ---------------------------------------------------------
+
+ROWS = [{"prompt": "Rain"}]
+
+
+def one(first, second):
+    return [1.0] * len(first)
+
+
+def zero(first, second):
+    return [0.0] * len(first)
+
+
+def two_turns(prompt, agent_completions, num_agents):
+    return ["again"] * num_agents
+
+
+@pytest.mark.parametrize("entry_point", [(), (TextEnv,), ("motet.envs.text_env:TextEnv",)])
+def test_a_dataset_and_a_reward_function_are_a_task(entry_point):
+    parts = {"dataset": ROWS, "reward_func": one, "transition": two_turns, "num_turns": 2}
+    assert register("haiku-v0", *entry_point, **parts, reward_range=(0, 1)) is None
+    env = make("haiku-v0")
+    assert type(env) is TextEnv
+    assert env.spec == env.unwrapped.spec == spec("haiku-v0")
+    assert env.reset()[0] == {"agent_0": "Rain", "agent_1": "Rain"}
+    observations, rewards, *_ = env.step({"agent_0": "a", "agent_1": "b"})
+    assert observations == {"agent_0": "again", "agent_1": "again"}
+    assert rewards == {"agent_0": 1.0, "agent_1": 1.0}
+    assert make("haiku-v0", num_turns=1).num_turns == 1
+    assert str(pettingzoo.make("parallel", "motet/haiku-v0")) == "haiku-v0"
+
+
+def test_the_parts_of_a_task_may_be_in_kwargs():
+    register("haiku-v0", kwargs={"reward_func": one}, dataset=ROWS)
+    assert make("haiku-v0").dataset is ROWS
+
+
+def test_a_dataset_alone_is_a_default_of_what_is_decorated():
+    @register("haiku-v0", dataset=ROWS)
+    def haiku(**kwargs):
+        return TextEnv(reward_func=one, **kwargs)
+
+    assert make("haiku-v0").dataset is ROWS
+
+
+def test_such_tasks_are_told_apart_by_their_reward_functions():
+    register("haiku-v0", dataset=ROWS, reward_func=one)
+    with pytest.raises(
+        error.RegistrationError, match=r"for .*:zero, since it is taken by .*:one\."
+    ):
+        register("haiku-v0", dataset=ROWS, reward_func=zero)
+    with pytest.raises(error.RegistrationError, match="taken"):
+        register("haiku-v0", TextEnv, dataset=ROWS, reward_func=functools.partial(zero))
+    assert registry["haiku-v0"].kwargs["reward_func"] is one
+    with pytest.warns(UserWarning, match=r"Registered haiku-v0 again, from .*:one\."):
+        register("haiku-v0", TextEnv, dataset=ROWS, reward_func=functools.partial(one))
+
+
+def test_a_lambda_replaces_a_lambda_as_when_a_cell_runs_twice():
+    register("haiku-v0", dataset=ROWS, reward_func=lambda first, second: [0.0])
+    with pytest.warns(UserWarning, match=r"again, from .*<lambda>"):
+        register("haiku-v0", dataset=ROWS, reward_func=lambda first, second: [1.0])
+    env = make("haiku-v0")
+    env.reset()
+    assert env.step({"agent_0": "a", "agent_1": "b"})[1] == {"agent_0": 1.0, "agent_1": 1.0}
+
+
+def test_what_is_no_reward_function_is_refused_at_once():
+    with pytest.raises(TypeError, match=r"function as reward_func of haiku-v0, got \[1.0\]"):
+        register("haiku-v0", dataset=ROWS, reward_func=[1.0])
+    assert not registry
 
 
 # --- duplicates and versions -----------------------------------------------------------------
@@ -421,19 +534,106 @@ def test_a_plugin_that_looks_up_while_it_loads_ends(monkeypatch):
 # --- listing ---------------------------------------------------------------------------------
 
 
+def later_env(*, num_agents=4, num_turns, **kwargs) -> "TextEnv":
+    raise AssertionError("the table made an env")
+
+
 def test_pprint_registry_is_a_table_with_plugins(monkeypatch, capsys):
     _install(monkeypatch, Plugin("first", _registering_module("first/thing-v0")))
-    register("long-name-thing-v0", make_env, size=2, data=list(range(1000)))
+    register("long-name-thing-v0", make_env, size=2, data=list(range(1000)), reward_range=(-1, 0.5))
     table = pprint_registry(disable_print=True)
     assert capsys.readouterr().out == ""
     head, first, second = table.splitlines()
-    assert head.split() == ["id", "entry", "point", "defaults"]
-    assert first.split() == ["first/thing-v0", f"{Env.__module__}:Env"]
-    assert second.startswith(f"long-name-thing-v0  {make_env.__module__}:make_env  size=2, data=[0")
-    assert second.index("size=2") == head.index("defaults")
-    assert len(second) < 200
+    assert re.split("  +", head) == ["id", "agents", "turns", "reward range", "origin and defaults"]
+    assert first.split() == ["first/thing-v0", "?", "?", "?", f"{Env.__module__}:Env"]
+    assert second.startswith("long-name-thing-v0  ?       ?      [-1, 0.5]     ")
+    assert second.index(f"{make_env.__module__}:make_env(size=2") == head.index("origin")
+    assert len(second) <= 100
     assert pprint_registry() is None
     assert capsys.readouterr().out == table + "\n"
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "kwargs", "agents", "turns"),
+    [
+        (TextEnv, {}, "2", "1"),
+        ("motet.envs.text_env:TextEnv", {"num_agents": 3}, "3", "1"),
+        ("motet.envs.story_length_ratio:story_length_ratio", {"num_turns": 2}, "2", "2"),
+        (later_env, {}, "4", "?"),
+        (later_env, {"num_turns": 5, "num_agents": None}, "?", "5"),
+        (functools.partial(later_env, num_turns=6), {}, "4", "6"),
+        (lambda **kwargs: None, {}, "?", "?"),
+        (dict, {"num_agents": True}, "?", "?"),
+        ("no_such_module_here:Env", {}, "?", "?"),
+        ("no_such_module_here:Env", {"num_agents": 2, "num_turns": 3}, "2", "3"),
+        ("math:no_such_function", {}, "?", "?"),
+    ],
+)
+def test_agents_and_turns_are_found_without_making_the_env(entry_point, kwargs, agents, turns):
+    register("thing-v0", entry_point, kwargs=kwargs)
+    _, row = pprint_registry(disable_print=True).splitlines()
+    assert row.split()[1:3] == [agents, turns]
+    assert "num_" not in row
+
+
+def test_a_factory_whose_annotations_are_strings(tmp_path, monkeypatch):
+    (tmp_path / "annotates_with_strings.py").write_text(
+        "from __future__ import annotations\n"
+        "from motet import envs\n"
+        "def task(**kwargs) -> envs.TextEnv: return envs.TextEnv(**kwargs)\n"
+        "def other(**kwargs) -> envs.NoSuchEnv: ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    register("other-v0", "annotates_with_strings:other")
+    register("task-v0", "annotates_with_strings:task")
+    _, other, task = pprint_registry(disable_print=True).splitlines()
+    assert task.split()[1:3] == ["2", "1"]
+    assert other.split()[1:3] == ["?", "?"]
+    with pytest.raises(TypeError, match="which may be dataset, reward_func"):
+        make("task-v0", num_turn=2)
+
+
+@pytest.mark.parametrize("statement", ["1 / 0", "import sys; sys.exit(3)", "import no_such_thing"])
+def test_a_broken_entry_point_does_not_break_the_table(tmp_path, monkeypatch, statement):
+    (tmp_path / "breaks_on_import.py").write_text(statement)
+    monkeypatch.syspath_prepend(tmp_path)
+    register("breaks-v0", "breaks_on_import:Env")
+    register("works-v0", TextEnv)
+    _, breaks, works = pprint_registry(disable_print=True).splitlines()
+    assert breaks.split() == ["breaks-v0", "?", "?", "?", "breaks_on_import:Env"]
+    assert works.split()[1:3] == ["2", "1"]
+
+
+def test_the_table_shows_functions_by_name_and_datasets_in_one_line():
+    class Dataset(list):
+        def __repr__(self):
+            return "Dataset({\n    features: ['prompt'],\n})"
+
+    register("h-v0", dataset=Dataset(ROWS), reward_func=one)
+    _, row = pprint_registry(disable_print=True).splitlines()
+    assert f" {one.__module__}:one(dataset=Dataset({{ ..." in row
+    register("i-v0", "e:E", reward_func=one)
+    *_, row = pprint_registry(disable_print=True).splitlines()
+    assert row.endswith(f" e:E(reward_func={one.__module__}:one)")
+
+
+def test_rows_are_in_the_order_of_versions_and_keep_some_width_for_the_origin():
+    for version in (10, 9):
+        register(f"mine/thing-v{version}", Env)
+    long_id = f"a-{'long-' * 20}name-v0"
+    register(long_id, Env, data="x" * 50)
+    _, *rows = pprint_registry(disable_print=True).splitlines()
+    assert [row.split()[0] for row in rows] == [long_id, "mine/thing-v9", "mine/thing-v10"]
+    assert rows[0].split()[-1] == f"{Env.__module__}:Env"[:27] + "..."
+
+
+def test_namespaces_can_be_left_out():
+    for id in ("thing-v0", "mine/thing-v0", "yours/thing-v0"):
+        register(id, Env)
+    table = pprint_registry(exclude_namespaces=["mine", "absent"], disable_print=True)
+    assert [line.split()[0] for line in table.splitlines()] == ["id", "thing-v0", "yours/thing-v0"]
+    with pytest.raises(TypeError, match="list of namespaces to exclude, got 'mine'"):
+        pprint_registry(exclude_namespaces="mine")
 
 
 # --- PettingZoo's registry -------------------------------------------------------------------

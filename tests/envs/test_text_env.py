@@ -173,11 +173,11 @@ def test_render_is_the_transcript(capsys):
     env.reset()
     env.step(BOTH)
     text = env.render()
-    assert "=== agent_1 ===\n> prompt 0\nb\n> prompt 0 | 1 said 'b'" in text
+    assert "agent_1 sees\n    | prompt 0\n  agent_1 says\n    | b\n  agent_1 earns 3" in text
     env = make(render_mode="human")
     env.reset()
     env.step(BOTH)
-    assert "> prompt 0\naa" in capsys.readouterr().out
+    assert "earns 3" in capsys.readouterr().out
     assert env.render() is None
 
 

@@ -1,77 +1,19 @@
-"""Rewards: processors that users compose, and the one place where a reward function is called."""
+"""The one place where a reward function is called, and what it returns is checked."""
 
+import contextlib
+import copy
 import math
 import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Self
 
+from motet.envs.call_outcome import Call, Outcome, Raised, Returned, WorkerTraceback
 from motet.envs.named_call import NamedCall, by_name
-from motet.envs.task_parts import checked_number
+from motet.envs.reward_processors import RewardProcessor
+from motet.envs.reward_workers import RewardPool, RewardWorkers
 from motet.envs.text_state import TextState
 
-RewardProcessor = Callable[[float], float]
-
 REWARD_NAMES = ("prompts", "rows", "batch_items", "turn", "histories")
-
-
-class RewardProcessors:
-    """Functions of one reward, applied to every value that a reward function returns."""
-
-    @staticmethod
-    def scale(factor: float = 1.0) -> RewardProcessor:
-        """Multiply by `factor`. Group-normalised advantages do not change with it.
-
-        Raises:
-            TypeError: where `factor` is no number.
-            ValueError: where it is not finite.
-        """
-        times = _checked_finite("the factor of scale", factor)
-        return lambda reward: reward * times
-
-    @staticmethod
-    def shift(value: float = 0.0) -> RewardProcessor:
-        """Add `value`.
-
-        Raises:
-            TypeError: where `value` is no number.
-            ValueError: where it is not finite.
-        """
-        added = _checked_finite("the value of shift", value)
-        return lambda reward: reward + added
-
-    @staticmethod
-    def clip(low: float, high: float) -> RewardProcessor:
-        """Limit to [low, high]; an infinite bound limits nothing.
-
-        Raises:
-            TypeError: where a bound is no number.
-            ValueError: where one is NaN or `low` is above `high`.
-        """
-        lowest, highest = checked_number("low of clip", low), checked_number("high of clip", high)
-        if low > high:
-            raise ValueError(f"Expected low <= high, got clip(low={low}, high={high}).")
-        return lambda reward: min(max(reward, lowest), highest)
-
-    @staticmethod
-    def chain(*processors: RewardProcessor) -> RewardProcessor:
-        """Apply `processors` from left to right.
-
-        Raises:
-            TypeError: where one cannot be called.
-        """
-        for processor in processors:
-            if not callable(processor):
-                raise TypeError(
-                    f"Expected functions of one reward in chain, got {processor!r}; pass them one "
-                    "by one, as in chain(scale, shift)."
-                )
-
-        def chained(reward: float) -> float:
-            for processor in processors:
-                reward = processor(reward)
-            return reward
-
-        return chained
 
 
 class JointReward:
@@ -81,16 +23,19 @@ class JointReward:
     agent and returns J numbers, or `{agent: J numbers}` for rewards of each agent's own. Named
     parameters are lists of length J: `prompts` (the rows' prompts), `rows` (alias
     `batch_items`), `turn` (1 for the first), `histories` (per agent, the earlier turns as
-    (observation, action) pairs), and every dataset column.
+    (observation, action) pairs), and every dataset column. With workers there are J calls instead
+    of one, each with lists of length 1.
 
     Args:
         reward_func: the user's function.
         processor: applied to each value, or None.
         agent_names: (N,) agents in the order of the completions.
         columns: names of the dataset's columns.
+        workers: who calls the function, or None for a single call in the caller's own thread.
 
     Raises:
-        TypeError: where a function cannot be called, or a parameter of it not be filled.
+        TypeError: where a function cannot be called, or a parameter of it not be filled, or where
+            it should run in other processes and does not pickle.
     """
 
     def __init__(
@@ -99,6 +44,7 @@ class JointReward:
         processor: RewardProcessor | None,
         agent_names: Sequence[str],
         columns: Sequence[str],
+        workers: RewardWorkers | None = None,
     ) -> None:
         if processor is not None and not callable(processor):
             raise TypeError(
@@ -113,6 +59,7 @@ class JointReward:
             positional=[f"the completions of {name}" for name in agent_names],
             available={*REWARD_NAMES, *columns},
         )
+        self._pool = None if workers is None else RewardPool(reward_func, workers)
 
     def __call__(
         self,
@@ -134,9 +81,55 @@ class JointReward:
             ValueError: where the function returns another number of rewards than J, other agents
                 than the env's, or a value that is not finite.
             TypeError: where it returns no list, or one of something else than numbers.
+            TimeoutError: where a worker's call takes longer than its limit.
+            RuntimeError: where a worker process dies.
         """
+        if self._pool is not None:
+            return self._spread(self._pool, states, actions, rows)
+        args, named = self._arguments(states, actions, rows)
+        return self._per_agent(self._call(*args, **named), states, actions)
+
+    def with_workers(self, workers: RewardWorkers | None) -> Self:
+        """Return the same rewards with others to call the function."""
+        twin = copy.copy(self)
+        twin._pool = None if workers is None else RewardPool(self._call.func, workers)
+        return twin
+
+    def close(self) -> None:
+        """End the workers, if there are any; the next call starts others."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _spread(
+        self,
+        pool: RewardPool,
+        states: Sequence[TextState],
+        actions: Sequence[tuple[str, ...]],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> list[tuple[float, ...]]:
+        calls = [
+            self._arguments([state], [texts], [row])
+            for state, texts, row in zip(states, actions, rows, strict=True)
+        ]
+        rewards: list[tuple[float, ...]] = []
+        with contextlib.closing(pool.outcomes(calls)) as outcomes:
+            for outcome, state, texts in zip(outcomes, states, actions, strict=True):
+                returned = _returned(outcome, state, texts)
+                rewards += self._per_agent(returned, [state], [texts])
+        return rewards
+
+    def _arguments(
+        self,
+        states: Sequence[TextState],
+        actions: Sequence[tuple[str, ...]],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> Call:
         completions = [list(texts) for texts in zip(*actions, strict=True)]
-        returned = self._call(*completions, **self._named(states, rows))
+        return Call(completions, self._named(states, rows))
+
+    def _per_agent(
+        self, returned: Any, states: Sequence[TextState], actions: Sequence[tuple[str, ...]]
+    ) -> list[tuple[float, ...]]:
         if isinstance(returned, Mapping):
             if set(returned) != set(self._agents):
                 raise ValueError(
@@ -151,6 +144,8 @@ class JointReward:
     def _named(
         self, states: Sequence[TextState], rows: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
+        if not self._call.names:
+            return {}
         builders: dict[str, Callable[[], Any]] = {
             name: lambda name=name: [row[name] for row in rows]  # type: ignore[misc]
             for name in self._columns
@@ -198,7 +193,10 @@ class JointReward:
 
 
 def _number(value: Any) -> float | None:
-    """Return a real number, NumPy scalar or tensor of one as a float, None for all else."""
+    """Return a real number, NumPy scalar or tensor of one as a float, None for all else.
+
+    An integer or a fraction that is too large for a float is infinite.
+    """
     if isinstance(value, float):  # by far the most, and the other checks take longer
         return float(value)
     if not isinstance(value, numbers.Real) and hasattr(value, "item"):
@@ -206,14 +204,27 @@ def _number(value: Any) -> float | None:
             value = value.item()
         except (ValueError, RuntimeError):  # an array or a tensor of several values
             return None
-    return float(value) if isinstance(value, numbers.Real) else None
+    if not isinstance(value, numbers.Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if value <= 0 else math.inf
 
 
-def _checked_finite(name: str, value: Any) -> float:
-    number = checked_number(name, value)
-    if math.isinf(number):
-        raise ValueError(f"Expected a finite number as {name}, got {value!r}.")
-    return number
+def _returned(outcome: Outcome, state: TextState, texts: tuple[str, ...]) -> Any:
+    """Return what the function returned in a worker, or raise what it raised there."""
+    if isinstance(outcome, Returned):
+        return outcome.value
+    cause = WorkerTraceback(outcome.trace) if outcome.trace else None
+    if isinstance(outcome, Raised):
+        error = outcome.exception
+        error.add_note(f"reward_func raised this {_where(state, texts)}.")
+    else:
+        error = outcome.kind(f"{outcome.what} {_where(state, texts)}; {outcome.advice}.")
+    if cause is None:
+        raise error
+    raise error from cause
 
 
 def _where(state: TextState, texts: tuple[str, ...]) -> str:

@@ -1,0 +1,45 @@
+"""What every env checks of the actions that it is given."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from motet.envs.text_space import TextSpace
+
+
+def checked_texts(actions: Any, spaces: Mapping[str, TextSpace]) -> tuple[str, ...]:
+    """Return (N,) texts in the agents' order.
+
+    Args:
+        actions: what `step` got: a text by agent.
+        spaces: action space by agent.
+
+    Raises:
+        TypeError: where `actions` is no mapping or an action no string.
+        ValueError: where an agent is missing or unknown, or a text outside its space.
+    """
+    if not isinstance(actions, Mapping):
+        raise TypeError(f"Expected a mapping of one action per agent, got {actions!r}.")
+    if actions.keys() != spaces.keys():
+        _raise_for_names(actions, list(spaces))
+    for name, space in spaces.items():
+        text = actions[name]
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Expected a string as the action of {name}, got {text!r} of type "
+                f"{type(text).__name__}."
+            )
+        if text not in space:
+            raise ValueError(
+                f"Expected UTF-8-encodable text as the action of {name}, got {text[:80]!r}; it "
+                "holds a lone surrogate."
+            )
+    return tuple([actions[name] for name in spaces])
+
+
+def _raise_for_names(actions: Mapping[str, Any], names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in actions]
+    unknown = [name for name in actions if name not in names]
+    raise ValueError(
+        f"Expected one action for each of {names}, got actions with {missing} missing and "
+        f"{unknown} unknown."
+    )

@@ -1,0 +1,388 @@
+"""A text env as one of numbers, for learners without a language model: pick one of K texts.
+
+    env = PickOfK(envs.make("story-length-ratio-v0"), ["A tale.", "A longer tale."])
+    observations, infos = env.reset(seed=0)               # {agent: float32 vector}
+    env.step({agent: 1 for agent in env.agents})          # both say "A longer tale."
+
+What the K choices are:
+
+| argument                               | the pick is                                             |
+|----------------------------------------|---------------------------------------------------------|
+| `candidates=[...]`                     | one of these texts                                      |
+| `candidates={agent: [...]}`            | one of the agent's texts                                |
+| `candidates=f, k=K`                    | one of the texts that `f(observation, agent)` returns   |
+| `candidates=agent, k=K`                | one of K texts that a frozen agent writes to the prompt |
+| `strategies=[...], writer=agent`       | a way to put the prompt: the frozen writer answers that |
+
+A strategy is a template with `{prompt}`, or a function from prompt to prompt; a mapping gives each
+agent its own. The observation's layout is in `motet.envs.wrappers.features`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from motet.envs.text_space import TextSpace
+from motet.envs.text_state import ResetResult, StepResult
+from motet.envs.wrappers.candidates import (
+    Question,
+    Source,
+    Strategies,
+    Strategy,
+    Texts,
+    Writer,
+    make_source,
+    written,
+)
+from motet.envs.wrappers.features import (
+    ChoiceFeatures,
+    HashingEncoder,
+    TextEncoder,
+    View,
+    mixed_seed,
+)
+from motet.envs.wrappers.wrapper import Infos, Observations, Wrapper
+
+Candidates = (
+    Sequence[str] | Mapping[str, Sequence[str]] | Callable[[str, str], Sequence[str]] | Writer
+)
+Space = TypeVar("Space", bound=spaces.Space[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What `PickOfK` remembers of an episode.
+
+    Attributes:
+        seed: source of what writers write in this episode.
+        turn: turns taken.
+        offered: by live agent, what it can choose from; nothing where it is not its turn.
+        played: by agent, the text that its pick of the last turn became.
+    """
+
+    seed: int
+    turn: int
+    offered: Mapping[str, Texts]
+    played: Mapping[str, str] = field(default_factory=dict)
+
+
+class PickOfK(Wrapper):
+    """Let each agent of a text env pick one of K texts, and see its prompt as numbers.
+
+    Actions lie in `Discrete(K)`, observations in a `Box` of float32 in [-1, 1].
+    `infos[agent]["text"]` is the text that the last pick became. `infos[agent]["action_mask"]`,
+    (K,) of int8, marks the picks that are allowed: where there are fewer than K candidates, the
+    first ones. A pick outside raises, so an env with such turns needs a learner that heeds masks,
+    such as MaskablePPO. An agent whose turn it is not (`infos[agent]["acts"]` is False) may pick
+    anything and says nothing; its mask leaves pick 0 alone, so that there is nothing to learn.
+
+    What a writer writes depends on the episode's seed, the turn and the agent. A writer that
+    samples is asked once per turn for all episodes of a batch, and writes other texts in company
+    than alone, the same each time; one that decodes greedily does not mind.
+
+    Args:
+        env: a text env with `get_state`, `set_state` and `clone`.
+        candidates: texts to choose from; see the table of this module.
+        k: K; default the length of the longest list, needed where a function or an agent writes.
+        strategies: ways to put the prompt, in place of `candidates`.
+        writer: a frozen agent that answers the prompt that a strategy made.
+        encoder: turns prompts, and candidates that vary, into numbers; default `HashingEncoder()`.
+
+    Raises:
+        TypeError: where an argument is of another type, or the env's spaces are not of texts.
+        ValueError: where the arguments contradict each other, or a candidate lies outside the
+            action space.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        candidates: Candidates | None = None,
+        *,
+        k: int | None = None,
+        strategies: Sequence[Strategy] | Mapping[str, Sequence[Strategy]] | None = None,
+        writer: Writer | None = None,
+        encoder: TextEncoder | None = None,
+    ) -> None:
+        super().__init__(env)
+        names = env.possible_agents
+        _check_spaces(env, names)
+        _check_arguments(candidates, strategies, writer)
+        self._source: Source = (
+            make_source(candidates, names, k)
+            if strategies is None
+            else Strategies(strategies, names, k)
+        )
+        self._writer = writer
+        self.k = self._source.k
+        if writer is None and not self._source.varies:
+            self._check_candidates(names)
+        self._features = ChoiceFeatures(
+            HashingEncoder() if encoder is None else encoder,
+            len(names),
+            self.k if self._source.varies else 0,
+        )
+        self._observation_spaces = {
+            name: spaces.Box(-1.0, 1.0, (self._features.size,), np.float32) for name in names
+        }
+        self._action_spaces = {name: spaces.Discrete(self.k) for name in names}
+        self._places = {name: i for i, name in enumerate(names)}
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        """Return the space of feature vectors."""
+        return self._observation_spaces[self._known(agent)]
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        """Return the space of picks."""
+        return self._action_spaces[self._known(agent)]
+
+    def choices(self, agent: str) -> Texts:
+        """Return what an agent can choose from now: candidates, or prompts for the writer.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`.
+        """
+        return self._current().offered.get(self._known(agent), ())
+
+    def action_masks(self) -> dict[str, NDArray[np.int8]]:
+        """Return (K,) of 1 for allowed picks and 0 for others, by live agent.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`.
+        """
+        return {agent: self._mask(texts) for agent, texts in self._current().offered.items()}
+
+    def clone(self, *, seed: int | None = None) -> Self:
+        """Return an independent wrapper at the same point; see `Wrapper.clone`."""
+        twin = super().clone(seed=seed)
+        twin._observation_spaces = {n: _copied(s) for n, s in self._observation_spaces.items()}
+        twin._action_spaces = {n: _copied(s) for n, s in self._action_spaces.items()}
+        return twin
+
+    # --- hooks --------------------------------------------------------------------------------
+
+    def after_reset_batch(
+        self, results: Sequence[ResetResult], seeds: Sequence[int]
+    ) -> list[tuple[Choices, Observations, Infos]]:
+        """Offer the first choices, and encode what all agents see at once."""
+        return self._presented(
+            [
+                _Moment(seed, 0, result.observations, result.live, {}, result.infos)
+                for result, seed in zip(results, seeds, strict=True)
+            ]
+        )
+
+    def before_step_batch(
+        self, memories: Sequence[Choices], joint_actions: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[Choices, Mapping[str, str]]]:
+        """Turn picks into texts; with strategies, the writer answers all prompts in one call."""
+        played = [
+            self._picked(memory, actions)
+            for memory, actions in zip(memories, joint_actions, strict=True)
+        ]
+        if self._writer is not None:
+            asked = [
+                (i, agent, (prompt, _seed(memories[i].seed, memories[i].turn, agent)))
+                for i, texts in enumerate(played)
+                for agent, prompt in texts.items()
+                if memories[i].offered[agent]
+            ]
+            answers = written(self._writer, [pair for _, _, pair in asked], 1)
+            for (i, agent, _), (text,) in zip(asked, answers, strict=True):
+                played[i][agent] = text
+        return [
+            (replace(memory, played=texts), texts)
+            for memory, texts in zip(memories, played, strict=True)
+        ]
+
+    def after_step_batch(
+        self,
+        memories: Sequence[Choices],
+        joint_actions: Sequence[Mapping[str, Any]],
+        results: Sequence[StepResult],
+    ) -> list[tuple[Choices, StepResult]]:
+        """Offer the next choices, and say what was played."""
+        del joint_actions
+        presented = self._presented(
+            [
+                _Moment(
+                    memory.seed,
+                    memory.turn + 1,
+                    result.observations,
+                    result.live,
+                    result.rewards,
+                    {
+                        agent: {**info, "text": memory.played[agent]}
+                        for agent, info in result.infos.items()
+                    },
+                )
+                for memory, result in zip(memories, results, strict=True)
+            ]
+        )
+        return [
+            (
+                replace(after, played=memory.played),
+                replace(result, observations=observations, infos=infos),
+            )
+            for memory, result, (after, observations, infos) in zip(
+                memories, results, presented, strict=True
+            )
+        ]
+
+    def with_seed(self, memory: Choices, seed: int) -> Choices:
+        """Let writers write other texts from here on; what is offered already stays."""
+        return replace(memory, seed=seed)
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _presented(self, moments: Sequence["_Moment"]) -> list[tuple[Choices, Observations, Infos]]:
+        questions = [
+            Question(agent, moment.observations[agent], _seed(moment.seed, moment.turn, agent))
+            for moment in moments
+            for agent in moment.live
+            if moment.acts(agent)
+        ]
+        texts = iter(self._source.offer(questions))
+        offered = [
+            {agent: next(texts) if moment.acts(agent) else () for agent in moment.live}
+            for moment in moments
+        ]
+        features = iter(
+            self._features(
+                [
+                    View(
+                        self._places[agent],
+                        prompt,
+                        moment.acts(agent),
+                        moment.turn,
+                        moment.rewards.get(agent, 0.0),
+                        choices.get(agent, ()),
+                    )
+                    for moment, choices in zip(moments, offered, strict=True)
+                    for agent, prompt in moment.observations.items()
+                ]
+            )
+        )
+        return [
+            (
+                Choices(moment.seed, moment.turn, choices),
+                {agent: next(features) for agent in moment.observations},
+                {
+                    agent: {**info, "action_mask": self._mask(choices.get(agent, ()))}
+                    for agent, info in moment.infos.items()
+                },
+            )
+            for moment, choices in zip(moments, offered, strict=True)
+        ]
+
+    def _picked(self, memory: Choices, actions: Any) -> dict[str, str]:
+        _check_names(memory, actions)
+        texts = {}
+        for agent, offered in memory.offered.items():
+            pick = actions[agent]
+            allowed = len(offered) or self.k
+            if isinstance(pick, bool) or pick not in self._action_spaces[agent] or pick >= allowed:
+                advice = "; infos[agent]['action_mask'] marks what is allowed" * (allowed < self.k)
+                raise ValueError(
+                    f"Expected an integer from 0 to {allowed - 1} as the action of {agent}, got "
+                    f"{pick!r}{advice}."
+                )
+            texts[agent] = offered[int(pick)] if offered else ""
+        return texts
+
+    def _mask(self, offered: Texts) -> NDArray[np.int8]:
+        mask = np.zeros(self.k, np.int8)
+        mask[: max(1, len(offered))] = 1
+        return mask
+
+    def _current(self) -> Choices:
+        if not self._started:
+            raise gymnasium.error.ResetNeeded("Expected a started episode; call reset() first.")
+        memory: Choices = self._memory
+        return memory
+
+    def _known(self, agent: str) -> str:
+        if agent not in self._places:
+            raise KeyError(f"Expected one of {list(self._places)}, got {agent!r}.")
+        return agent
+
+    def _check_candidates(self, names: Sequence[str]) -> None:
+        for name, texts in zip(
+            names, self._source.offer([Question(name, "", 0) for name in names]), strict=True
+        ):
+            for text in texts:
+                if text not in self.env.action_space(name):
+                    raise ValueError(
+                        f"Expected candidates of {name} in {self.env.action_space(name)}, got "
+                        f"{text[:80]!r}."
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Where an episode stands, before choices are offered."""
+
+    seed: int
+    turn: int
+    observations: Mapping[str, str]
+    live: Sequence[str]
+    rewards: Mapping[str, float]
+    infos: Mapping[str, dict[str, Any]]
+
+    def acts(self, agent: str) -> bool:
+        return agent in self.live and bool(self.infos[agent].get("acts", True))
+
+
+def _seed(episode_seed: int, turn: int, agent: str) -> int:
+    return mixed_seed(episode_seed, turn, agent)
+
+
+def _check_names(memory: Choices, actions: Any) -> None:
+    if not isinstance(actions, Mapping):
+        raise TypeError(f"Expected a mapping of one pick per agent, got {actions!r}.")
+    if actions.keys() != memory.offered.keys():
+        missing = [name for name in memory.offered if name not in actions]
+        unknown = [name for name in actions if name not in memory.offered]
+        raise ValueError(
+            f"Expected one pick for each of {list(memory.offered)}, got picks with {missing} "
+            f"missing and {unknown} unknown."
+        )
+
+
+def _copied(space: Space) -> Space:
+    """Return a space that samples on its own from here; `deepcopy` copies its bounds too."""
+    twin = object.__new__(type(space))
+    twin.__dict__.update(space.__dict__)
+    twin._np_random = deepcopy(space._np_random)
+    return twin
+
+
+def _check_spaces(env: Any, names: Sequence[str]) -> None:
+    for name in names:
+        for space in (env.observation_space(name), env.action_space(name)):
+            if not isinstance(space, TextSpace | spaces.Text):
+                raise TypeError(
+                    f"Expected an env whose observations and actions are texts, got {space} of "
+                    f"{name}."
+                )
+
+
+def _check_arguments(candidates: Any, strategies: Any, writer: Any) -> None:
+    if (candidates is None) == (strategies is None):
+        raise ValueError(
+            "Expected either candidates or strategies, got "
+            f"{'neither' if candidates is None else 'both'}."
+        )
+    if (writer is None) != (strategies is None):
+        raise ValueError(
+            "Expected strategies and writer together, got only one of them; an agent that writes "
+            "candidates is passed as candidates=."
+        )
+    if writer is not None and not callable(getattr(writer, "act", None)):
+        raise TypeError(f"Expected an agent with act() as writer, got {writer!r}.")

@@ -1,0 +1,349 @@
+"""The base of Motet's wrappers: three hooks, and snapshots and batches come by themselves.
+
+PettingZoo's `BaseParallelWrapper` forwards what it does not know to the env that it wraps. So its
+`clone()` returns the inner env without the wrapper, and a learner that branches episodes loses it
+silently. A `Wrapper` here keeps what it remembers of an episode apart from itself, as an immutable
+memory, and changes an episode only in hooks that are functions of that memory:
+
+    class Shout(Wrapper):
+        def before_step(self, memory, actions):
+            return {agent: text.upper() for agent, text in actions.items()}
+
+Snapshots, clones, and stepping many branches at once (`step_batch`, with one call of the reward
+function) follow from the hooks, so that a wrapped `TextEnv` is as fast as a bare one. A subclass
+that overrides `reset` or `step` instead still works, and learners step it clone by clone.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import gymnasium
+from pettingzoo.utils import BaseParallelWrapper
+
+from motet.envs.text_state import ResetResult, StepResult
+
+Observations = dict[str, Any]
+Infos = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperState:
+    """A snapshot of a wrapper: its own part and that of the env inside.
+
+    Attributes:
+        memory: what the wrapper remembers of the episode.
+        agents: live agents.
+        stream: seed of the wrapper's random stream, and how many episodes it began.
+        inner: snapshot of the env inside.
+    """
+
+    memory: Any
+    agents: tuple[str, ...]
+    stream: tuple[int, int]
+    inner: Any
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, be it that only the wrapper ended it."""
+        return not self.agents
+
+    @property
+    def row(self) -> int:
+        """Dataset row of the `TextEnv` inside."""
+        row: int = self.inner.row
+        return row
+
+    @property
+    def turn(self) -> int:
+        """Number of turns taken by the `TextEnv` inside."""
+        turn: int = self.inner.turn
+        return turn
+
+
+class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyped here
+    """Wrap a parallel env that has `get_state`, `set_state` and `clone`.
+
+    Override `after_reset`, `before_step` and `after_step`. They change nothing but what they
+    return: memories are immutable and pickle, dicts that come in are left as they are. A wrapper
+    that records may write outside of them, and then records every branch that is tried.
+
+    Args:
+        env: the env to wrap.
+
+    Raises:
+        TypeError: where `env` is no PettingZoo parallel env.
+    """
+
+    def __init__(self, env: Any) -> None:
+        if not hasattr(env, "possible_agents") or not callable(getattr(env, "step", None)):
+            raise TypeError(
+                f"Expected a PettingZoo ParallelEnv to wrap, got {env!r}; make one with "
+                "envs.make(id) first."
+            )
+        super().__init__(env)
+        self.agents: list[str] = []
+        self._memory: Any = None
+        self._started = False
+        self._stream = (int.from_bytes(os.urandom(6), "big"), 0)
+
+    # --- hooks --------------------------------------------------------------------------------
+
+    def after_reset(
+        self, observations: Observations, infos: Infos, *, seed: int
+    ) -> tuple[Any, Observations, Infos]:
+        """Return the memory of a new episode, and its observations and infos.
+
+        Args:
+            observations: first observation by agent.
+            infos: info by agent.
+            seed: source of any randomness of this wrapper in this episode.
+        """
+        del seed
+        return None, observations, infos
+
+    def before_step(self, memory: Any, actions: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the actions that the env inside gets.
+
+        Args:
+            memory: the episode's, from the last hook.
+            actions: action by live agent.
+        """
+        del memory
+        return actions
+
+    def after_step(
+        self, memory: Any, actions: Mapping[str, Any], result: StepResult
+    ) -> tuple[Any, StepResult]:
+        """Return the memory after a turn, and what the turn brought.
+
+        Rewards that this changes are what learners see: infos follow them by themselves.
+
+        Args:
+            memory: the episode's, from the last hook.
+            actions: as the wrapper got them.
+            result: what the env inside returned; its `state` is not the wrapper's to read.
+        """
+        del actions
+        return memory, result
+
+    def with_seed(self, memory: Any, seed: int) -> Any:
+        """Return a memory whose randomness comes from another seed; see `set_state`."""
+        del seed
+        return memory
+
+    def after_reset_batch(
+        self, results: Sequence[ResetResult], seeds: Sequence[int]
+    ) -> list[tuple[Any, Observations, Infos]]:
+        """Apply `after_reset` to each of several episodes; override to treat them together."""
+        return [
+            self.after_reset(result.observations, result.infos, seed=seed)
+            for result, seed in zip(results, seeds, strict=True)
+        ]
+
+    def before_step_batch(
+        self, memories: Sequence[Any], joint_actions: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[Any, Mapping[str, Any]]]:
+        """Apply `before_step` to each of several episodes; override to treat them together.
+
+        Returns:
+            For each, the memory that `after_step` gets, and the actions that the env inside gets.
+        """
+        return [
+            (memory, self.before_step(memory, actions))
+            for memory, actions in zip(memories, joint_actions, strict=True)
+        ]
+
+    def after_step_batch(
+        self,
+        memories: Sequence[Any],
+        joint_actions: Sequence[Mapping[str, Any]],
+        results: Sequence[StepResult],
+    ) -> list[tuple[Any, StepResult]]:
+        """Apply `after_step` to each of several episodes; override to treat them together."""
+        return [
+            self.after_step(memory, actions, result)
+            for memory, actions, result in zip(memories, joint_actions, results, strict=True)
+        ]
+
+    # --- PettingZoo's interface ---------------------------------------------------------------
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observations, Infos]:
+        """Start an episode; see the env inside."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self.agents = []  # should a hook raise, there is no episode that both know
+        if seed is not None:
+            self._stream = (int(seed), 0)
+        started = ResetResult(None, observations, infos)
+        self._memory, observations, infos = self.after_reset_batch([started], [self._drawn()])[0]
+        self._started = True
+        self.agents = list(observations)
+        return observations, infos
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]:
+        """Play one turn; see the env inside.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset` and after the end.
+        """
+        if not self.agents:
+            raise gymnasium.error.ResetNeeded(
+                "Expected a running episode, got step() "
+                f"{'after its end' if self._started else 'before reset()'}; call reset()."
+            )
+        memory, played = self.before_step_batch([self._memory], [actions])[0]
+        before = self.env.get_state()
+        inner = StepResult(None, *self.env.step(played))
+        try:
+            self._memory, result = self._after([memory], [actions], [inner])[0]
+        except BaseException:
+            self.env.set_state(before)  # the turn was not played, and can be played again
+            raise
+        self.agents = result.live
+        return (
+            result.observations,
+            result.rewards,
+            result.terminations,
+            result.truncations,
+            result.infos,
+        )
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.env})"
+
+    # --- snapshots ----------------------------------------------------------------------------
+
+    def get_state(self) -> WrapperState:
+        """Return a snapshot of this wrapper and of the env inside."""
+        return WrapperState(self._memory, tuple(self.agents), self._stream, self.env.get_state())
+
+    def set_state(self, state: WrapperState, *, seed: int | None = None) -> None:
+        """Go to a snapshot of this env or of a clone of it.
+
+        Args:
+            state: what `get_state` returned.
+            seed: gives the wrapper and the env inside a random stream of their own from here on.
+
+        Raises:
+            TypeError: where `state` is something else.
+        """
+        if not isinstance(state, WrapperState):
+            raise TypeError(
+                f"Expected a state that get_state() of {type(self).__name__} returned, got "
+                f"{state!r}."
+            )
+        self.env.set_state(state.inner, seed=seed)
+        self._memory, self._stream = state.memory, state.stream
+        self.agents, self._started = list(state.agents), True
+        self._reseed(seed)
+
+    def clone(self, *, seed: int | None = None) -> Self:
+        """Return an independent wrapper, at the same point, around a clone of the env inside.
+
+        Args:
+            seed: as in `set_state`.
+        """
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.env = self.env.clone(seed=seed)
+        twin.agents = self.agents[:]
+        twin._reseed(seed)
+        return twin
+
+    # --- batched stepping ---------------------------------------------------------------------
+
+    def reset_batch(
+        self, rows: Sequence[int], *, seeds: Sequence[int] | None = None
+    ) -> list[ResetResult]:
+        """Start an episode on each of several rows, without entering any; see `TextEnv`."""
+        inner = self.env.reset_batch(rows, seeds=seeds)
+        streams = [(int(seed), 0) for seed in (rows if seeds is None else seeds)]
+        begun = self.after_reset_batch(inner, [_episode_seed(stream) for stream in streams])
+        return [
+            ResetResult(
+                WrapperState(memory, tuple(observations), (entropy, count + 1), result.state),
+                observations,
+                infos,
+            )
+            for result, (entropy, count), (memory, observations, infos) in zip(
+                inner, streams, begun, strict=True
+            )
+        ]
+
+    def step_batch(
+        self,
+        states: Sequence[WrapperState],
+        joint_actions: Sequence[Mapping[str, Any]],
+        groups: Sequence[int] | None = None,
+    ) -> list[StepResult]:
+        """Play one turn from each of several states, with one call of the reward function.
+
+        See `TextEnv.step_batch`; groups are judged by the rewards of the env inside.
+        """
+        if len(states) != len(joint_actions):
+            raise ValueError(
+                f"Expected as many joint actions as states, got {len(states)} states and "
+                f"{len(joint_actions)} joint actions."
+            )
+        if any(state.ended for state in states):
+            raise ValueError(
+                "Expected states that have not ended; drop those whose `ended` is set."
+            )
+        before = self.before_step_batch([state.memory for state in states], joint_actions)
+        inner = self.env.step_batch(
+            [state.inner for state in states], [played for _, played in before], groups
+        )
+        after = self._after([memory for memory, _ in before], joint_actions, inner)
+        return [
+            result.at(WrapperState(memory, tuple(result.live), state.stream, result.state))
+            for state, (memory, result) in zip(states, after, strict=True)
+        ]
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _after(
+        self,
+        memories: Sequence[Any],
+        joint_actions: Sequence[Mapping[str, Any]],
+        inner: Sequence[StepResult],
+    ) -> list[tuple[Any, StepResult]]:
+        after = self.after_step_batch(memories, joint_actions, inner)
+        return [
+            (memory, _recredited(result, before))
+            for before, (memory, result) in zip(inner, after, strict=True)
+        ]
+
+    def _drawn(self) -> int:
+        seed = _episode_seed(self._stream)
+        self._stream = (self._stream[0], self._stream[1] + 1)
+        return seed
+
+    def _reseed(self, seed: int | None) -> None:
+        if seed is not None:
+            self._stream = (int(seed), 0)
+            if self._started:
+                self._memory = self.with_seed(self._memory, self._drawn())
+
+
+def _episode_seed(stream: tuple[int, int]) -> int:
+    """Mix the stream's seed and the episode's number into 63 bits."""
+    entropy, episode = stream
+    return (entropy * 0x9E3779B97F4A7C15 + episode * 0xD1B54A32D192ED03) & (2**63 - 1)
+
+
+def _recredited(result: StepResult, before: StepResult) -> StepResult:
+    """Where a hook changed rewards, let infos say so and let each count for its turn alone."""
+    if result.rewards is before.rewards:
+        return result
+    infos = {
+        agent: {**info, "turn_reward": result.rewards[agent], "turns_credited": 1}
+        if "turn_reward" in info
+        else info
+        for agent, info in result.infos.items()
+    }
+    return replace(result, infos=infos, credit=None)

@@ -1,0 +1,1 @@
+"""A task and a learner for Motet."""
