@@ -37,8 +37,10 @@ def to_sb3_vec_env(
 
     Episodes are seeded apart and follow orders of rows of their own. The order of episode i is
     that of an env with `reset(seed=seed of its first slot)`, from i rows further on: without
-    `shuffle` the episodes walk through the dataset side by side, i rows apart; with it each draws
-    random orders of its own. Under `seed=None` the first seeds come from the system.
+    `shuffle` the episodes walk through the dataset side by side, one row apart; with it each draws
+    random orders of its own. What else is random in an episode, such as a writer that samples,
+    comes from a seed that the stream of that first seed gives. Without a seed, the first ones come
+    from the system.
 
     An episode that has ended begins anew at once: `infos[slot]["terminal_observation"]` is what
     its agents saw last, and `infos[slot]["TimeLimit.truncated"]` tells whether it was cut from

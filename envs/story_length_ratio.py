@@ -3,7 +3,7 @@
 | property    | value                                                                         |
 |-------------|-------------------------------------------------------------------------------|
 | id          | `story-length-ratio-v0`                                                       |
-| agents      | 2; `agent_0` writes the first answer, `agent_1` the second, unseen by another |
+| agents      | 2: `agent_0` writes the first answer, `agent_1` the second; neither sees both |
 | turns       | 1 by default; with `num_turns=2` feedback comes between the turns             |
 | observation | turn 1: the instruction; later turns: the instruction and the feedback        |
 | action      | any text                                                                      |

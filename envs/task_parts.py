@@ -43,13 +43,19 @@ def checked_number(name: str, value: Any) -> float:
 
     Raises:
         TypeError: where it is no number.
-        ValueError: where it is NaN.
+        ValueError: where it is NaN, or an integer beyond what a float holds.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"Expected a number as {name}, got {value!r}.")
-    if math.isnan(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(
+            f"Expected a number of at most 1.8e308 as {name}, got a larger integer."
+        ) from None
+    if math.isnan(number):
         raise ValueError(f"Expected a number as {name}, got NaN.")
-    return float(value)
+    return number
 
 
 def checked_agent_names(num_agents: int, agent_names: Sequence[str] | None) -> list[str]:

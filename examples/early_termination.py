@@ -20,6 +20,7 @@ from rich.table import Table
 from stable_baselines3 import PPO
 
 from motet import envs
+from motet.envs.story_length_ratio import length_ratio_reward
 
 LENGTHS = (10, 13, 16, 19, 22, 25, 40, 60)  # 10 and 19 nearly hit; 10 and 22 hit
 NUM_TURNS = 3
@@ -44,27 +45,29 @@ RULES: dict[str, Callable[[], Any]] = {
 
 
 def picking(rule: str) -> Any:
-    return envs.PickOfK(RULES[rule](), ["x" * length for length in LENGTHS])
+    return envs.wrappers.PickOfK(RULES[rule](), ["x" * length for length in LENGTHS])
 
 
 def trained(rule: str, gamma: float, num_timesteps: int, seed: int) -> PPO:
     venv = envs.to_sb3_vec_env(picking(rule), num_envs=8)
-    model = PPO("MlpPolicy", venv, n_steps=128, batch_size=256, gamma=gamma, seed=seed, device="cpu")
+    model = PPO(
+        "MlpPolicy", venv, n_steps=128, batch_size=256, gamma=gamma, seed=seed, device="cpu"
+    )
     return model.learn(num_timesteps)
 
 
 def played(model: PPO, rule: str, num_episodes: int = 100) -> tuple[float, float, float]:
     """Return means over sampled episodes: turns, hits in turn 1, and the best reward."""
-    env = picking(rule)
     turns, hits, best = [], [], []
+    env = picking(rule)
     for episode in range(num_episodes):
-        observations, _ = env.reset(seed=episode, options={"row": episode % 10})
+        observations, _ = env.reset(seed=episode)
         earned = []
         while env.agents:
             actions = {name: int(model.predict(seen)[0]) for name, seen in observations.items()}
             observations, _, _, _, infos = env.step(actions)
-            first, second = (len(infos[name]["text"]) for name in env.possible_agents)
-            earned.append(envs.story_length_ratio.length_ratio_reward(["x" * first], ["x" * second])[0])
+            texts = [[infos[name]["text"]] for name in env.possible_agents]
+            earned += length_ratio_reward(*texts)
         turns.append(len(earned))
         hits.append(earned[0] > THRESHOLD)
         best.append(max(earned))
@@ -82,7 +85,9 @@ def main(
         for gamma in gammas:
             runs = [played(trained(rule, gamma, num_timesteps, seed), rule) for seed in seeds]
             table.add_row(
-                rule, f"{gamma:g}", *(f"{statistics.mean(each):.2f}" for each in zip(*runs, strict=True))
+                rule,
+                f"{gamma:g}",
+                *(f"{statistics.mean(each):.2f}" for each in zip(*runs, strict=True)),
             )
     Console().print(table)
 

@@ -20,7 +20,7 @@ agent its own. The observation's layout is in `motet.envs.wrappers.features`.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import gymnasium
@@ -40,6 +40,7 @@ from motet.envs.wrappers.candidates import (
     make_source,
     written,
 )
+from motet.envs.wrappers.choices import Choices, Moment, mask_of
 from motet.envs.wrappers.features import (
     ChoiceFeatures,
     HashingEncoder,
@@ -53,23 +54,6 @@ Candidates = (
     Sequence[str] | Mapping[str, Sequence[str]] | Callable[[str, str], Sequence[str]] | Writer
 )
 Space = TypeVar("Space", bound=spaces.Space[Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What `PickOfK` remembers of an episode.
-
-    Attributes:
-        seed: source of what writers write in this episode.
-        turn: turns taken.
-        offered: by live agent, what it can choose from; nothing where it is not its turn.
-        played: by agent, the text that its pick of the last turn became.
-    """
-
-    seed: int
-    turn: int
-    offered: Mapping[str, Texts]
-    played: Mapping[str, str] = field(default_factory=dict)
 
 
 class PickOfK(Wrapper):
@@ -156,7 +140,7 @@ class PickOfK(Wrapper):
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`.
         """
-        return {agent: self._mask(texts) for agent, texts in self._current().offered.items()}
+        return {agent: mask_of(texts, self.k) for agent, texts in self._current().offered.items()}
 
     def clone(self, *, seed: int | None = None) -> Self:
         """Return an independent wrapper at the same point; see `Wrapper.clone`."""
@@ -173,7 +157,7 @@ class PickOfK(Wrapper):
         """Offer the first choices, and encode what all agents see at once."""
         return self._presented(
             [
-                _Moment(seed, 0, result.observations, result.live, {}, result.infos)
+                Moment(seed, 0, result.observations, result.live, {}, result.infos)
                 for result, seed in zip(results, seeds, strict=True)
             ]
         )
@@ -183,12 +167,12 @@ class PickOfK(Wrapper):
     ) -> list[tuple[Choices, Mapping[str, str]]]:
         """Turn picks into texts; with strategies, the writer answers all prompts in one call."""
         played = [
-            self._picked(memory, actions)
+            memory.texts(actions, self.k)
             for memory, actions in zip(memories, joint_actions, strict=True)
         ]
         if self._writer is not None:
             asked = [
-                (i, agent, (prompt, _seed(memories[i].seed, memories[i].turn, agent)))
+                (i, agent, (prompt, mixed_seed(memories[i].seed, memories[i].turn, agent)))
                 for i, texts in enumerate(played)
                 for agent, prompt in texts.items()
                 if memories[i].offered[agent]
@@ -211,7 +195,7 @@ class PickOfK(Wrapper):
         del joint_actions
         presented = self._presented(
             [
-                _Moment(
+                Moment(
                     memory.seed,
                     memory.turn + 1,
                     result.observations,
@@ -241,9 +225,9 @@ class PickOfK(Wrapper):
 
     # --- parts --------------------------------------------------------------------------------
 
-    def _presented(self, moments: Sequence["_Moment"]) -> list[tuple[Choices, Observations, Infos]]:
+    def _presented(self, moments: Sequence[Moment]) -> list[tuple[Choices, Observations, Infos]]:
         questions = [
-            Question(agent, moment.observations[agent], _seed(moment.seed, moment.turn, agent))
+            Question(agent, moment.observations[agent], mixed_seed(moment.seed, moment.turn, agent))
             for moment in moments
             for agent in moment.live
             if moment.acts(agent)
@@ -274,32 +258,12 @@ class PickOfK(Wrapper):
                 Choices(moment.seed, moment.turn, choices),
                 {agent: next(features) for agent in moment.observations},
                 {
-                    agent: {**info, "action_mask": self._mask(choices.get(agent, ()))}
+                    agent: {**info, "action_mask": mask_of(choices.get(agent, ()), self.k)}
                     for agent, info in moment.infos.items()
                 },
             )
             for moment, choices in zip(moments, offered, strict=True)
         ]
-
-    def _picked(self, memory: Choices, actions: Any) -> dict[str, str]:
-        _check_names(memory, actions)
-        texts = {}
-        for agent, offered in memory.offered.items():
-            pick = actions[agent]
-            allowed = len(offered) or self.k
-            if isinstance(pick, bool) or pick not in self._action_spaces[agent] or pick >= allowed:
-                advice = "; infos[agent]['action_mask'] marks what is allowed" * (allowed < self.k)
-                raise ValueError(
-                    f"Expected an integer from 0 to {allowed - 1} as the action of {agent}, got "
-                    f"{pick!r}{advice}."
-                )
-            texts[agent] = offered[int(pick)] if offered else ""
-        return texts
-
-    def _mask(self, offered: Texts) -> NDArray[np.int8]:
-        mask = np.zeros(self.k, np.int8)
-        mask[: max(1, len(offered))] = 1
-        return mask
 
     def _current(self) -> Choices:
         if not self._started:
@@ -322,37 +286,6 @@ class PickOfK(Wrapper):
                         f"Expected candidates of {name} in {self.env.action_space(name)}, got "
                         f"{text[:80]!r}."
                     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """Where an episode stands, before choices are offered."""
-
-    seed: int
-    turn: int
-    observations: Mapping[str, str]
-    live: Sequence[str]
-    rewards: Mapping[str, float]
-    infos: Mapping[str, dict[str, Any]]
-
-    def acts(self, agent: str) -> bool:
-        return agent in self.live and bool(self.infos[agent].get("acts", True))
-
-
-def _seed(episode_seed: int, turn: int, agent: str) -> int:
-    return mixed_seed(episode_seed, turn, agent)
-
-
-def _check_names(memory: Choices, actions: Any) -> None:
-    if not isinstance(actions, Mapping):
-        raise TypeError(f"Expected a mapping of one pick per agent, got {actions!r}.")
-    if actions.keys() != memory.offered.keys():
-        missing = [name for name in memory.offered if name not in actions]
-        unknown = [name for name in actions if name not in memory.offered]
-        raise ValueError(
-            f"Expected one pick for each of {list(memory.offered)}, got picks with {missing} "
-            f"missing and {unknown} unknown."
-        )
 
 
 def _copied(space: Space) -> Space:

@@ -222,9 +222,11 @@ def test_snapshots_and_clones():
     first = env.step(np.array([0, 1]))
     masks = env.action_masks()
     env.step(np.array([0, 0]))
+    np.testing.assert_array_equal(env.action_masks(), [1, 0, 0, 1, 0, 0], "nothing to choose")
     env.set_state(state)
     twin = env.clone()
     for branch in (env, twin):
+        np.testing.assert_array_equal(branch.action_masks(), [1, 0, 0, 1, 1, 0])
         assert data_equivalence(branch.step(np.array([0, 1])), first)
         np.testing.assert_array_equal(branch.action_masks(), masks)
     twin.step(np.array([0, 0]))
@@ -234,6 +236,21 @@ def test_snapshots_and_clones():
     assert twin.np_random is not env.np_random
     with pytest.raises(TypeError, match="a state that get_state"):
         env.set_state(env.env.get_state())
+
+
+def test_a_seed_gives_a_clone_a_stream_of_its_own():
+    env = to_gymnasium(story(shuffle=True))
+    env.reset(seed=0)
+    state = env.get_state()
+    orders = []
+    for seed in (1, 1, 2, None):
+        twin = env.clone(seed=seed)
+        orders.append([twin.reset()[1]["agent_0"]["row"] for _ in range(30)])
+        env.set_state(state, seed=seed)
+        assert [env.reset()[1]["agent_0"]["row"] for _ in range(30)] == orders[-1]
+        env.set_state(state)
+    assert orders[0] == orders[1]
+    assert len(set(map(tuple, orders))) == 3
 
 
 @pytest.mark.filterwarnings("ignore:.*No render fps was declared")

@@ -168,7 +168,7 @@ def test_a_pick_becomes_a_text_that_infos_tell():
     _, infos = env.reset(seed=0)
     assert "text" not in infos["agent_0"]
     assert env.choices("agent_0") == tuple(LENGTHS)
-    _, rewards, _, _, infos = env.step({"agent_0": 1, "agent_1": np.int64(4)})
+    _, rewards, _, _, infos = env.step({"agent_0": np.array(1), "agent_1": np.uint8(4)})
     assert [infos[agent]["text"] for agent in AGENTS] == [LENGTHS[1], LENGTHS[4]]
     assert rewards == {"agent_0": 1.0, "agent_1": 1.0}
     assert env.choices("agent_0") == ()
@@ -266,6 +266,17 @@ def test_an_agent_whose_turn_it_is_not_picks_in_vain():
     assert infos["agent_1"]["text"] == ""
     assert env.choices("agent_1") == ("word", "word")
     assert [len(asked) for asked, _, _ in writer.calls] == [1, 1]
+
+
+def test_nothing_is_written_for_an_agent_whose_turn_it_is_not():
+    writer = Counting(FixedAgent("word"))
+    env = task(2, acting=[["agent_0"], ["agent_1"]])
+    env = PickOfK(env, strategies=["{prompt}", "again {prompt}"], writer=writer)
+    env.reset(seed=0)
+    infos = env.step({"agent_0": 0, "agent_1": 1})[4]
+    assert [infos[agent]["text"] for agent in AGENTS] == ["word", ""]
+    env.step({"agent_0": 1, "agent_1": 1})
+    assert [asked for asked, _, _ in writer.calls] == [["prompt 0"], ["again "]]
 
 
 def test_agents_that_leave_early_choose_no_more():
@@ -366,12 +377,14 @@ def test_a_batch_asks_writer_and_encoder_once_and_equals_single_steps():
 
 
 def test_siblings_that_pick_alike_play_the_same_text():
-    env = PickOfK(task(), strategies=["{prompt}", "again {prompt}"], writer=noisy_writer())
+    writer = Counting(noisy_writer())
+    env = PickOfK(task(), strategies=["{prompt}", "again {prompt}"], writer=writer)
     batch = TextBatch(env)
     batch.reset(rows=[0], seeds=[3])
     joint = [dict.fromkeys(AGENTS, pick) for pick in (1, 0, 1)]
     texts = [result.infos["agent_0"]["text"] for result in batch.expand(0, joint)]
     assert texts[0] == texts[2] != texts[1]
+    assert [len(asked) for asked, _, _ in writer.calls] == [4], "two picks of two agents"
 
 
 # --- refusals --------------------------------------------------------------------------------

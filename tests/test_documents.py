@@ -1,4 +1,4 @@
-"""What the README shows works: its Python runs, and its commands exist.
+"""What the README and the pages of docs/ show works: their Python runs, their commands exist.
 
 A block runs in names of its own, or in those of the block before where it begins with
 `# continued`. After the comment
@@ -25,7 +25,7 @@ from motet import envs
 from motet.agents import pocket_path
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS_HUB = "<!-- needs a hub: run with the embedded model -->"
 HUB_NAME = re.compile(r'"[\w-]+/[\w.-]+"')
 CONTINUED = "# continued"
@@ -36,8 +36,9 @@ UNCHECKED = ("git clone", "cd ", "source ", ". ")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `line` is the number of its first line in the README."""
+    """A fenced block; `line` is the number of its first line in the document."""
 
+    document: Path
     language: str
     line: int
     text: str
@@ -45,12 +46,12 @@ class Block:
 
     @property
     def code(self) -> Any:
-        """The block compiled, with the README's own line numbers in tracebacks."""
+        """The block compiled, with the document's own line numbers in tracebacks."""
         text = HUB_NAME.sub(repr(str(pocket_path())), self.text) if self.needs_hub else self.text
-        return compile("\n" * (self.line - 1) + text, str(README), "exec")
+        return compile("\n" * (self.line - 1) + text, str(self.document), "exec")
 
 
-def read_blocks(text: str) -> list[Block]:
+def read_blocks(text: str, document: Path = DOCUMENTS[0]) -> list[Block]:
     """Return the fenced blocks, in order."""
     blocks: list[Block] = []
     lines = text.splitlines()
@@ -61,6 +62,7 @@ def read_blocks(text: str) -> list[Block]:
         elif start is not None and line.strip() == "```":
             blocks.append(
                 Block(
+                    document=document,
                     language=lines[start][3:].strip(),
                     line=start + 2,
                     text="\n".join(lines[start + 1 : number]),
@@ -97,12 +99,16 @@ def commands(blocks: list[Block]) -> list[str]:
     return lines
 
 
-def read_readme() -> list[Block]:
-    return read_blocks(README.read_text(encoding="utf-8"))
+def read_documents() -> list[Block]:
+    return [
+        block
+        for document in DOCUMENTS
+        for block in read_blocks(document.read_text(encoding="utf-8"), document)
+    ]
 
 
-def line_of(script: list[Block]) -> str:
-    return f"line {script[0].line}"
+def place_of(script: list[Block]) -> str:
+    return f"{script[0].document.name} line {script[0].line}"
 
 
 @pytest.fixture
@@ -133,7 +139,7 @@ def check_make(command: str) -> None:
 
 
 def check_example(command: str) -> None:
-    """Ask the script for its help, which lists every flag that the README uses."""
+    """Ask the script for its help, which lists every flag that the document uses."""
     name, *arguments = shlex.split(command)[1:]
     script = ROOT / name
     assert script.is_file(), command
@@ -166,14 +172,15 @@ def check_command(command: str) -> None:
     elif re.match(r"(python3? -m )?pip install ", command):
         check_install(command)
     else:
-        assert command.startswith(UNCHECKED), f"nothing checks the README's command {command!r}"
+        assert command.startswith(UNCHECKED), f"nothing checks the documents' command {command!r}"
 
 
 def test_there_is_python_in_the_readme() -> None:
-    assert any(block.language == "python" for block in read_readme())
+    shown = [block for block in read_documents() if block.document.name == "README.md"]
+    assert any(block.language == "python" for block in shown)
 
 
-@pytest.mark.parametrize("script", scripts(read_readme()), ids=line_of)
+@pytest.mark.parametrize("script", scripts(read_documents()), ids=place_of)
 @pytest.mark.usefixtures("own_registries")
 def test_python_blocks_run(
     script: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -184,18 +191,27 @@ def test_python_blocks_run(
         exec(block.code, names)
 
 
-@pytest.mark.parametrize("command", commands(read_readme()))
+@pytest.mark.parametrize("command", sorted(set(commands(read_documents()))))
 @pytest.mark.usefixtures("own_registries")
 def test_commands_exist(command: str) -> None:
     check_command(command)
 
 
 def test_targets_and_extras_named_in_the_text_exist() -> None:
-    text = README.read_text(encoding="utf-8")
-    for command in re.findall(r"`(make [^`]+)`", text):
-        check_make(command)
-    for command in re.findall(r"`(pip install [^`]+)`", text):
-        check_install(command)
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for command in re.findall(r"`(make [^`]+)`", text):
+            check_make(command)
+        for command in re.findall(r"`(pip install [^`]+)`", text):
+            check_install(command)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
 
 
 # --- the reader itself ----------------------------------------------------------------------------
