@@ -1,7 +1,7 @@
 """Learners by name: `make("magrpo", ...)`, and `register` for those of others.
 
 Third-party packages add theirs through the entry-point group `motet.algos`, loaded on the first
-name that is not known; `motet.envs.plugins` has the form.
+name that is not known; `motet.envs.registration.plugins` has the form.
 """
 
 import difflib
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
-from motet.envs.entry_point import origin
-from motet.envs.plugins import PluginLoader
+from motet.envs.registration.entry_point import origin
+from motet.envs.registration.plugins import PluginLoader
 
 
 class Algorithm(Protocol):

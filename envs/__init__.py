@@ -1,18 +1,16 @@
 """Text tasks as PettingZoo parallel environments: build, register, make, check."""
 
-from motet.envs.check_env import EnvCheckError, check_env
-from motet.envs.conversions import to_aec, to_gymnasium
-from motet.envs.data import train_eval_split
+from motet.envs import wrappers
+from motet.envs.checks import EnvCheckError, check_env
+from motet.envs.data import StreamedRows, load_rows, train_eval_split
 from motet.envs.registration import EnvSpec, make, pprint_registry, register, registry, spec
-from motet.envs.reward_processors import RewardProcessor, RewardProcessors
-from motet.envs.reward_workers import RewardWorkers
-from motet.envs.row_files import load_rows
-from motet.envs.sb3 import to_sb3_vec_env
-from motet.envs.streamed_rows import StreamedRows
+from motet.envs.task import RewardProcessor, RewardProcessors
 from motet.envs.text_batch import TextBatch
 from motet.envs.text_env import TextEnv
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import ResetResult, StepResult, TextState
+from motet.envs.views import to_aec, to_gymnasium, to_sb3_vec_env
+from motet.envs.workers import RewardWorkers
 from motet.envs.wrappers import PickOfK
 
 __all__ = [
@@ -40,6 +38,7 @@ __all__ = [
     "to_gymnasium",
     "to_sb3_vec_env",
     "train_eval_split",
+    "wrappers",
 ]
 
 register(

@@ -16,9 +16,9 @@ it is, with no live agents and no observations, until `restart`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.envs.reward_workers import RewardWorkers
 from motet.envs.simulator import make_simulator, text_env_of
 from motet.envs.text_state import ResetResult, StepResult
+from motet.envs.workers.reward_workers import RewardWorkers
 
 JointAction = Mapping[str, Any]
 

@@ -22,18 +22,18 @@ import gymnasium
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from motet.envs.data import DataSource, checked_index, known_num_rows
-from motet.envs.early_termination import EarlyTermination
-from motet.envs.registration import EnvSpec
-from motet.envs.reward_processors import RewardProcessor
-from motet.envs.reward_workers import RewardWorkers
-from motet.envs.row_sampler import make_sampler
-from motet.envs.task_parts import Dataset, Formatter, checked_agent_names
+from motet.envs.data.row_sampler import make_sampler
+from motet.envs.data.sources import DataSource, checked_index, known_num_rows
+from motet.envs.registration.by_id import EnvSpec
+from motet.envs.task.early_termination import EarlyTermination
+from motet.envs.task.parts import Dataset, Formatter, checked_agent_names
+from motet.envs.task.reward_processors import RewardProcessor
+from motet.envs.task.text_task import TextTask
+from motet.envs.task.turn_order import Acting
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import ResetResult, StepResult, TextState
-from motet.envs.text_task import TextTask
 from motet.envs.transcript import Transcript, format_transcript, print_transcript, transcript_of
-from motet.envs.turn_order import Acting
+from motet.envs.workers.reward_workers import RewardWorkers
 
 
 class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo is untyped here
@@ -43,9 +43,10 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         dataset: rows, each a mapping with at least the column `prompt`: a list of dicts, a
             `datasets.Dataset`, anything indexable, the path of a file as for `load_rows`, or a
             streaming `datasets.IterableDataset`, read as `StreamedRows`.
-        reward_func: scores joint actions; `motet.envs.joint_reward.JointReward` has the contract.
-        transition: writes the prompts of the next turn; `motet.envs.transition.Transition` has
-            the contract.
+        reward_func: scores joint actions; the contract is that of
+            `motet.envs.task.joint_reward.JointReward`.
+        transition: writes the prompts of the next turn; the contract is that of
+            `motet.envs.task.transition.Transition`.
         formatters: `f(row) -> str` for the first prompts, one for all agents or one per agent, in
             their order or by name. Default: the row's `prompt`.
         num_agents: N.
@@ -53,7 +54,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         num_turns: turns of an episode.
         acting: who acts in which turn, where not everybody does: for each turn the names of the
             agents that act, repeated from the start where there are more turns, or a function
-            (`motet.envs.turn_order.TurnOrder`). The actions of the others are ignored: reward
+            (`motet.envs.task.turn_order.TurnOrder`). The actions of the others are ignored: reward
             function and transition get empty texts for them.
         early_termination_threshold: a group of sibling joint actions (see `step_batch`) ends when
             its mean reward is strictly above this; None switches it off.
@@ -64,8 +65,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         reward_processor: applied to each reward; thresholds see the processed value.
         column_mapping: new names of columns by old ones, such as `{"question": "prompt"}`.
         reward_workers: for a slow reward function, how many threads call it, or `RewardWorkers`,
-            which can be processes and have a time limit (`motet.envs.reward_workers`). Each call
-            then scores one joint action. By default one call scores all, in this thread.
+            which can be processes and have a time limit. Each call then scores one joint action.
+            By default one call scores all, in this thread.
         shuffle: visit the rows in a new random order on each pass instead of in their own; those
             of a stream by blocks of half the rows that `StreamedRows` keeps.
         render_mode: "ansi" makes `render` return the transcript as text; "human" prints each turn

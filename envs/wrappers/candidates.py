@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from motet.envs.task_parts import checked_count
+from motet.envs.task.parts import checked_count
 from motet.envs.wrappers.features import mixed_seed
 
 Texts = tuple[str, ...]

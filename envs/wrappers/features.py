@@ -33,7 +33,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from motet.envs.task_parts import checked_count
+from motet.envs.task.parts import checked_count
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _HIGHEST_LOG_LENGTH = 6.0

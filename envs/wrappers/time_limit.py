@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from motet.envs.task_parts import checked_count
+from motet.envs.task.parts import checked_count
 from motet.envs.text_state import StepResult
 from motet.envs.wrappers.wrapper import Infos, Observations, Wrapper
 

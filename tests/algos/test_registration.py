@@ -11,7 +11,7 @@ from tiny import letter_agent, matching_env
 from motet import algos
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.registration import registry
-from motet.envs.plugins import PluginLoader
+from motet.envs.registration.plugins import PluginLoader
 
 NAMES = ("agent_0", "agent_1")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from motet.envs import TextEnv, load_rows, train_eval_split
-from motet.envs.row_files import FileRows
+from motet.envs.data.row_files import FileRows
 
 ROWS = [
     {"prompt": "Rain", "answer": 1},

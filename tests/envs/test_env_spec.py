@@ -12,8 +12,8 @@ import pettingzoo
 import pytest
 from gymnasium import error
 
-from motet.envs.env_spec import EnvSpec
-from motet.envs.registration import make, spec
+from motet.envs.registration.by_id import make, spec
+from motet.envs.registration.env_spec import EnvSpec
 from motet.envs.story_length_ratio import story_length_ratio
 
 STORY = "motet.envs.story_length_ratio:story_length_ratio"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.envs.registration import make, registry
+from motet.envs.registration.by_id import make, registry
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -13,8 +13,7 @@ import pettingzoo
 import pytest
 from gymnasium import error
 
-from motet.envs.plugins import PluginLoader
-from motet.envs.registration import (
+from motet.envs.registration.by_id import (
     EnvSpec,
     load_plugins,
     make,
@@ -23,10 +22,11 @@ from motet.envs.registration import (
     registry,
     spec,
 )
+from motet.envs.registration.plugins import PluginLoader
 from motet.envs.text_env import TextEnv
 
 # Not `from motet.envs import registry`: that is the dict, which hides the module of its name.
-registry_module = importlib.import_module("motet.envs.registration")
+registry_module = importlib.import_module("motet.envs.registration.by_id")
 
 
 class Env(pettingzoo.ParallelEnv):
@@ -497,7 +497,7 @@ def test_a_broken_plugin_warns_and_leaves_the_others_alone(monkeypatch, exceptio
 
 def test_a_real_entry_point_is_loaded(tmp_path, monkeypatch):
     (tmp_path / "plugs_in_a_thing.py").write_text(
-        f"from motet.envs.registration import register\nregister('plugged-v0', {ENV!r})\n"
+        f"from motet.envs.registration.by_id import register\nregister('plugged-v0', {ENV!r})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     plugin = importlib.metadata.EntryPoint("thing", "plugs_in_a_thing", "motet.envs")

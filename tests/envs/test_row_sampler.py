@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from motet.envs.row_sampler import RowSampler, StreamSampler, make_sampler
-from motet.envs.streamed_rows import StreamedRows
+from motet.envs.data.row_sampler import RowSampler, StreamSampler, make_sampler
+from motet.envs.data.streamed_rows import StreamedRows
 
 sizes = st.integers(1, 40)
 block_sizes = st.integers(1, 17)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from motet.envs.reward_processors import RewardProcessors
+from motet.envs.task.reward_processors import RewardProcessors
 from motet.envs.text_env import TextEnv
 
 ROWS = [

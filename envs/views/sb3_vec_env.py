@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
-from motet.envs.sb3_slots import Info, Slots
 from motet.envs.simulator import steps_in_batches, text_env_of
 from motet.envs.text_batch import TextBatch
+from motet.envs.views.sb3_slots import Info, Slots
 
 # Methods that would move an episode behind the learner's back.
 _MOVING = ("reset", "step", "set_state", "reset_batch", "next_row")

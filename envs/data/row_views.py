@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.envs.task_parts import Dataset, Row
+from motet.envs.task.parts import Dataset, Row
 
 
 class RenamedRows:

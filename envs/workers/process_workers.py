@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from motet.envs.call_outcome import Call, Failed, Outcome, Raised, Returned
+from motet.envs.workers.call_outcome import Call, Failed, Outcome, Raised, Returned
 
 _UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError)
 _SPAWN = multiprocessing.get_context("spawn")

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from motet.envs.named_call import NamedCall
-from motet.envs.task_parts import Row
+from motet.envs.task.named_call import NamedCall
+from motet.envs.task.parts import Row
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import TextState
 

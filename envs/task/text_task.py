@@ -8,19 +8,17 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
-from motet.envs.data import (
+from motet.envs.data.sources import (
     DataSource,
     checked_index,
     checked_row,
     dataset_columns,
     open_dataset,
 )
-from motet.envs.early_termination import EarlyTermination, early_stops, turns_credited
-from motet.envs.joint_action import checked_texts
-from motet.envs.joint_reward import REWARD_NAMES, JointReward
-from motet.envs.reward_processors import RewardProcessor
-from motet.envs.reward_workers import RewardWorkers, checked_reward_workers
-from motet.envs.task_parts import (
+from motet.envs.task.early_termination import EarlyTermination, early_stops, turns_credited
+from motet.envs.task.joint_action import checked_texts
+from motet.envs.task.joint_reward import REWARD_NAMES, JointReward
+from motet.envs.task.parts import (
     Formatter,
     Row,
     check_not_shadowed,
@@ -28,10 +26,12 @@ from motet.envs.task_parts import (
     checked_number,
     one_formatter_each,
 )
+from motet.envs.task.reward_processors import RewardProcessor
+from motet.envs.task.transition import Transition
+from motet.envs.task.turn_order import Acting, TurnOrder
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import ResetResult, StepResult, TextState
-from motet.envs.transition import Transition
-from motet.envs.turn_order import Acting, TurnOrder
+from motet.envs.workers.reward_workers import RewardWorkers, checked_reward_workers
 
 _TEXTS = TextSpace()  # what observations and actions lie in
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from motet.envs.joint_view import JointActionKind, JointView, TeamReward, masks_of, was_cut
+from motet.envs.views.joint_view import JointActionKind, JointView, TeamReward, masks_of, was_cut
 
 
 def to_aec(env: Any) -> AECEnv:

@@ -7,7 +7,7 @@ action is ignored, and `infos[agent]["acts"]` says so beforehand.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from motet.envs.named_call import NamedCall
+from motet.envs.task.named_call import NamedCall
 
 Acting = Sequence[Collection[str]] | Callable[..., Collection[str]]
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motet.envs.named_call import NamedCall
+from motet.envs.task.named_call import NamedCall
 
 Row = Mapping[str, Any]
 Formatter = Callable[[Any], str]

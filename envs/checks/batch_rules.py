@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.utils.env_checker import data_equivalence
 
-from motet.envs.played_episode import PARTS, EnvCheckError, Episode, Factory
+from motet.envs.checks.played_episode import PARTS, EnvCheckError, Episode, Factory
 from motet.envs.simulator import steps_in_batches
 
 BRANCHES = 2

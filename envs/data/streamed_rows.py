@@ -5,8 +5,8 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, SupportsIndex
 
-from motet.envs.row_views import renamed
-from motet.envs.task_parts import Row, checked_count
+from motet.envs.data.row_views import renamed
+from motet.envs.task.parts import Row, checked_count
 
 _END = object()
 

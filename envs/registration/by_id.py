@@ -29,12 +29,12 @@ import pettingzoo
 from gymnasium import error
 from gymnasium.envs.registration import parse_env_id
 
-from motet.envs.data import DataSource
-from motet.envs.entry_point import EnvCreator
-from motet.envs.env_spec import TEXT_ENV, EnvSpec
-from motet.envs.plugins import PluginLoader
-from motet.envs.registry_lookup import not_found, resolve, versions_of
-from motet.envs.registry_table import registry_table
+from motet.envs.data.sources import DataSource
+from motet.envs.registration.entry_point import EnvCreator
+from motet.envs.registration.env_spec import TEXT_ENV, EnvSpec
+from motet.envs.registration.lookup import not_found, resolve, versions_of
+from motet.envs.registration.plugins import PluginLoader
+from motet.envs.registration.table import registry_table
 
 __all__ = ["EnvSpec", "load_plugins", "make", "pprint_registry", "register", "registry", "spec"]
 

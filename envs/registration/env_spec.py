@@ -12,7 +12,7 @@ import pettingzoo
 from gymnasium import error
 from gymnasium.envs.registration import parse_env_id
 
-from motet.envs.entry_point import (
+from motet.envs.registration.entry_point import (
     EnvCreator,
     importable_path,
     listed,
@@ -22,7 +22,7 @@ from motet.envs.entry_point import (
     passed_on,
     short,
 )
-from motet.envs.task_parts import checked_number
+from motet.envs.task.parts import checked_number
 
 TEXT_ENV = "motet.envs.text_env:TextEnv"
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from motet.envs.call_outcome import Call, Outcome, Raised, Returned
+from motet.envs.workers.call_outcome import Call, Outcome, Raised, Returned
 
 
 class ThreadWorker:

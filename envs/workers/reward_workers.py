@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol
 
-from motet.envs.call_outcome import Call, Failed, Outcome, Returned
-from motet.envs.process_workers import ProcessTeam
-from motet.envs.task_parts import checked_count, checked_number
-from motet.envs.thread_workers import ThreadTeam
+from motet.envs.task.parts import checked_count, checked_number
+from motet.envs.workers.call_outcome import Call, Failed, Outcome, Returned
+from motet.envs.workers.process_workers import ProcessTeam
+from motet.envs.workers.thread_workers import ThreadTeam
 
 _TEAMS: dict[str, Callable[[Callable[..., Any], float], "_Team"]]
 _TEAMS = {"thread": ThreadTeam, "process": ProcessTeam}

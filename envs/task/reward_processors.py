@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from motet.envs.task_parts import checked_number
+from motet.envs.task.parts import checked_number
 
 RewardProcessor = Callable[[float], float]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium.utils.env_checker import data_equivalence
 
-from motet.envs.played_episode import (
+from motet.envs.checks.played_episode import (
     PARTS,
     AnyEnv,
     EnvCheckError,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import get_env_id
 
-from motet.envs.entry_point import load_creator, parameters, passed_on, short
-from motet.envs.env_spec import EnvSpec
+from motet.envs.registration.entry_point import load_creator, parameters, passed_on, short
+from motet.envs.registration.env_spec import EnvSpec
 
 TABLE_WIDTH = 100
 MIN_ORIGIN_WIDTH = 30

@@ -7,11 +7,11 @@ import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, Self
 
-from motet.envs.call_outcome import Call, Outcome, Raised, Returned, WorkerTraceback
-from motet.envs.named_call import NamedCall, by_name
-from motet.envs.reward_processors import RewardProcessor
-from motet.envs.reward_workers import RewardPool, RewardWorkers
+from motet.envs.task.named_call import NamedCall, by_name
+from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.text_state import TextState
+from motet.envs.workers.call_outcome import Call, Outcome, Raised, Returned, WorkerTraceback
+from motet.envs.workers.reward_workers import RewardPool, RewardWorkers
 
 REWARD_NAMES = ("prompts", "rows", "batch_items", "turn", "histories")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium import spaces
 
-from motet.envs.joint_view import JointActionKind, TeamReward, is_vector
-from motet.envs.task_parts import checked_count
+from motet.envs.task.parts import checked_count
+from motet.envs.views.joint_view import JointActionKind, TeamReward, is_vector
 
 if TYPE_CHECKING:
-    from motet.envs.sb3_vec_env import SB3VecEnv
+    from motet.envs.views.sb3_vec_env import SB3VecEnv
 
 Mode = Literal["shared", "centralised"]
 
@@ -70,8 +70,8 @@ def to_sb3_vec_env(
         raise ValueError(f"Expected mode 'shared' or 'centralised', got {mode!r}.")
     _check_picks(env)
     try:
-        from motet.envs.sb3_slots import CentralisedSlots, SharedSlots  # noqa: PLC0415
-        from motet.envs.sb3_vec_env import SB3VecEnv  # noqa: PLC0415
+        from motet.envs.views.sb3_slots import CentralisedSlots, SharedSlots  # noqa: PLC0415
+        from motet.envs.views.sb3_vec_env import SB3VecEnv  # noqa: PLC0415
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] != "stable_baselines3":
             raise

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from gymnasium import error
 from gymnasium.envs.registration import get_env_id
 
-from motet.envs.env_spec import EnvSpec
+from motet.envs.registration.env_spec import EnvSpec
 
 
 def versions_of(registry: Mapping[str, EnvSpec], namespace: str | None, name: str) -> list[EnvSpec]:

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.utils import seeding
 
-from motet.envs.streamed_rows import StreamedRows
-from motet.envs.task_parts import Dataset
+from motet.envs.data.streamed_rows import StreamedRows
+from motet.envs.task.parts import Dataset
 from motet.envs.text_state import RowOrder
 
 

@@ -30,10 +30,10 @@ import pettingzoo
 from pettingzoo.test import parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from motet.envs import batch_rules, env_rules, snapshot_rules
-from motet.envs.env_spec import EnvSpec
-from motet.envs.played_episode import AnyEnv, EnvCheckError, Factory, play
-from motet.envs.registration import spec
+from motet.envs.checks import batch_rules, env_rules, snapshot_rules
+from motet.envs.checks.played_episode import AnyEnv, EnvCheckError, Factory, play
+from motet.envs.registration.by_id import spec
+from motet.envs.registration.env_spec import EnvSpec
 
 __all__ = ["EnvCheckError", "check_env"]
 

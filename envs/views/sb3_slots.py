@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from motet.envs.joint_view import JointActionKind, JointView, TeamReward, masks_of, was_cut
 from motet.envs.text_state import StepResult
+from motet.envs.views.joint_view import JointActionKind, JointView, TeamReward, masks_of, was_cut
 
 Info = dict[str, Any]
 CUT = "TimeLimit.truncated"

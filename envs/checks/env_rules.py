@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 
-from motet.envs.played_episode import (
+from motet.envs.checks.played_episode import (
     Actions,
     AnyEnv,
     EnvCheckError,

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from motet.envs.row_files import FileRows, load_rows
-from motet.envs.row_views import RenamedRows, SelectedRows
-from motet.envs.streamed_rows import StreamedRows
-from motet.envs.task_parts import Dataset, Row
+from motet.envs.data.row_files import FileRows, load_rows
+from motet.envs.data.row_views import RenamedRows, SelectedRows
+from motet.envs.data.streamed_rows import StreamedRows
+from motet.envs.task.parts import Dataset, Row
 
 DataSource: TypeAlias = Dataset | Iterable[Row] | str | os.PathLike[str]
 
