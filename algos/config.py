@@ -16,8 +16,10 @@ class MAGRPOConfig:
     """Settings of MAGRPO and its relatives.
 
     Attributes:
-        num_train_epochs: passes over the rows of an env with a dataset; None for one.
-        num_rollouts: rollouts from seeded resets, for an env without one; None for 100.
+        num_train_epochs: passes over the rows of an env with a dataset of known length; None for
+            one.
+        num_rollouts: rollouts, from seeded resets of an env without a dataset, or from the next
+            rows of a stream; None for 100.
         rollout_batch_size: rows per rollout; wider is faster per row.
         train_batch_size: groups per optimizer step, over all agents; None takes all of a rollout.
             The later steps of a rollout are slightly off-policy; `clip_range` bounds that.
@@ -42,7 +44,8 @@ class MAGRPOConfig:
         max_tokens_per_batch: most tokens, padding included, of one forward and backward pass; None
             takes what was fastest for small models: 2,048 on a CPU, 16,384 elsewhere.
         eval_interval: rollouts between evaluations; 0 evaluates before and after training only.
-        eval_num_samples: held-out rows to evaluate on, the first ones; None takes all.
+        eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
+            stream has no number of.
         logging_steps: rollouts between two log entries, which average over them.
         seed: of sampling and of the order of rows.
         output_dir: folder for `metrics.jsonl` and for what an error leaves; None writes no log.
