@@ -6,7 +6,7 @@ learner that adds up rewards learns to miss. PPO picks one of eight texts for ea
 writers, on the same three-turn task under four rules; docs/early_termination.md has the results.
 
 Run it with:
-    python examples/early_termination.py            # 4 rules, 3 discounts, 5 seeds: 15 minutes
+    python examples/early_termination.py            # 4 rules, 3 discounts, 5 seeds: 10 minutes
     python examples/early_termination.py --seeds 0 --gammas 1.0 --num-timesteps 4096
 """
 

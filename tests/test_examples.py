@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SHORT = ("custom_loop", "register_task", "sb3_choices", "swap_algorithm")
+SHORT = ("custom_loop", "early_termination", "register_task", "sb3_choices", "swap_algorithm")
 LEARNERS = ("magrpo", "marloo", "mareinforce")
 PROMPT = "Describe a city in the clouds:"
 NUMBER = r"-?\d+\.\d+"
@@ -118,7 +118,44 @@ def test_each_says_what_it_shows_and_how_to_run_it(name: str) -> None:
     assert page is not None
     assert re.search(rf"^    python examples/{name}\.py( .+)?$", page, re.MULTILINE)
     assert "main" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert len(source.splitlines()) <= 80
+    assert len(source.splitlines()) <= 100
+
+
+def early_termination_rows(printed: str) -> dict[str, list[float]]:
+    """Return turns used, hits in turn 1 and best reward by rule."""
+    rows = re.findall(
+        rf"^│ (.+?) +│ 1 +│ +({NUMBER}) +│ +({NUMBER}) +│ +({NUMBER}) +│$", printed, re.M
+    )
+    return {rule: [float(cell) for cell in cells] for rule, *cells in rows}
+
+
+def test_four_rules_of_early_termination_are_compared(tmp_path: Path) -> None:
+    small = ("--seeds", "0", "--gammas", "1", "--num-timesteps", "2048")
+    rows = early_termination_rows(run("early_termination", *small, folder=tmp_path))
+    assert list(rows) == [
+        "never ends early",
+        "ends at success",
+        "ends at success, credited",
+        "ends at success, pays improvement",
+    ]
+    assert rows["never ends early"][0] == 3
+    for turns, hits, best in rows.values():
+        assert 1 <= turns <= 3
+        assert 0 <= hits <= 1
+        assert 0 < best <= 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_ppo_misses_on_purpose_unless_success_is_credited(tmp_path: Path) -> None:
+    settings = ("--seeds", "0", "--gammas", "1", "--num-timesteps", "40960")
+    rows = early_termination_rows(run("early_termination", *settings, folder=tmp_path))
+    turns, hits, _ = rows["ends at success"]
+    assert turns > 2.5
+    assert hits < 0.1
+    turns, hits, _ = rows["ends at success, credited"]
+    assert turns < 1.5
+    assert hits > 0.7
 
 
 @pytest.mark.slow
