@@ -59,12 +59,19 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sequences side by side: prompts padded on the left, completions on the right.
+    """Rows side by side, each a prompt and the completions that share it.
+
+    Prompts are padded on the left, so that the completions of all rows begin in the same column P;
+    rows are padded on the right. S is the number of tokens of a row's completions, B the number of
+    completions, M that of their tokens.
 
     Attributes:
-        input_ids: (B, P + T).
-        attention_mask: (B, P + T) 1 where there is a token.
-        position_ids: (B, P + T) counted from each sequence's first token.
+        input_ids: (R, P + S).
+        segments: (R, P + S) 0 at padding, 1 at the prompt, 2 and more at each completion.
+        position_ids: (R, P + S) counted from a prompt's first token, and from the prompt's end in
+            each completion.
+        rows: (M,) row of each completion token, completion by completion.
+        columns: (M,) column of the logits that predict it, 0 for those of a prompt's last token.
         completion_ids: (B, T).
         mask: (B, T) True where there is a completion token.
         old_log_probs: (B, T) kept from sampling.
@@ -73,13 +80,30 @@ class Batch:
     """
 
     input_ids: Tensor
-    attention_mask: Tensor
+    segments: Tensor
     position_ids: Tensor
+    rows: Tensor
+    columns: Tensor
     completion_ids: Tensor
     mask: Tensor
     old_log_probs: Tensor
     advantages: Tensor
     weights: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that are computed, padding aside."""
+        return int((self.segments > 0).sum())
+
+    @property
+    def prompt_width(self) -> int:
+        """P, the column in which completions begin."""
+        return int((self.segments > 1).any(0).int().argmax())
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether some row has more than one completion."""
+        return int(self.segments.max()) > 2
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on another device."""
@@ -182,53 +206,81 @@ def samples_by_agent(groups: Sequence[Sequence[Sample]], scale: float) -> dict[s
     return dict(samples)
 
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int) -> Iterator[list[Sample]]:
-    """Split samples into batches of at most `max_tokens`, padding included.
+def micro_batches(
+    rows: Sequence[Sequence[Sample]], max_tokens: int
+) -> Iterator[list[Sequence[Sample]]]:
+    """Split rows into batches of at most `max_tokens`, padding included.
 
-    Samples of like length come together, so that little is padded. A sample that is longer than
-    the budget makes a batch of its own.
+    Rows of like length come together, so that little is padded. A row that is longer than the
+    budget makes a batch of its own.
+
+    Args:
+        rows: samples that share a prompt, by row; see `motet.algos.packing`.
+        max_tokens: most tokens of a batch.
     """
-    batch: list[Sample] = []
-    prompt = completion = 0
-    for sample in sorted(samples, key=lambda sample: sample.length):
-        wider = (
-            max(prompt, len(sample.completion.prompt_ids)),
-            max(completion, len(sample.completion.completion_ids)),
-        )
+    batch: list[Sequence[Sample]] = []
+    widest = (0, 0)
+    for prompt, completions, row in sorted(
+        (((*_widths(row), row)) for row in rows), key=lambda sized: sized[0] + sized[1]
+    ):
+        wider = max(widest[0], prompt), max(widest[1], completions)
         if batch and (len(batch) + 1) * sum(wider) > max_tokens:
             yield batch
-            batch = []
-            wider = len(sample.completion.prompt_ids), len(sample.completion.completion_ids)
-        batch.append(sample)
-        prompt, completion = wider
+            batch, wider = [], (prompt, completions)
+        batch.append(row)
+        widest = wider
     if batch:
         yield batch
 
 
-def collate(samples: Sequence[Sample]) -> Batch:
-    """Pad samples into a batch."""
-    completions = [sample.completion for sample in samples]
-    width = max(len(completion.prompt_ids) for completion in completions)
-    length = max(len(completion.completion_ids) for completion in completions)
-    size = len(completions)
-    input_ids = torch.zeros((size, width + length), dtype=torch.long)
-    attention_mask = torch.zeros((size, width + length), dtype=torch.long)
-    old_log_probs = torch.zeros((size, length))
-    mask = torch.zeros((size, length), dtype=torch.bool)
-    for i, completion in enumerate(completions):
-        start = width - len(completion.prompt_ids)
-        end = width + len(completion.completion_ids)
-        input_ids[i, start:end] = torch.tensor(completion.prompt_ids + completion.completion_ids)
-        attention_mask[i, start:end] = 1
-        mask[i, : end - width] = True
-        old_log_probs[i, : end - width] = torch.tensor(completion.log_probs)
+def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
+    """Pad rows of samples that share a prompt into a batch."""
+    samples = [sample for row in rows for sample in row]
+    width, length = (max(each) for each in zip(*map(_widths, rows), strict=True))
+    longest = max(len(sample.completion.completion_ids) for sample in samples)
+    input_ids = torch.zeros((len(rows), width + length), dtype=torch.long)
+    segments = torch.zeros_like(input_ids)
+    position_ids = torch.zeros_like(input_ids)
+    completion_ids = torch.zeros((len(samples), longest), dtype=torch.long)
+    old_log_probs = torch.zeros((len(samples), longest))
+    mask = torch.zeros((len(samples), longest), dtype=torch.bool)
+    places: list[tuple[int, int]] = []
+    index = 0
+    for i, row in enumerate(rows):
+        prompt = row[0].completion.prompt_ids
+        start = width - len(prompt)
+        input_ids[i, start:width] = torch.tensor(prompt)
+        segments[i, start:width] = 1
+        position_ids[i, start:width] = torch.arange(len(prompt))
+        begin = width
+        for segment, sample in enumerate(row, start=2):
+            ids = torch.tensor(sample.completion.completion_ids)
+            end = begin + len(ids)
+            input_ids[i, begin:end] = ids
+            segments[i, begin:end] = segment
+            position_ids[i, begin:end] = len(prompt) + torch.arange(len(ids))
+            # the first token follows the prompt's last, the others their own completion's
+            places += [(i, 0), *((i, column - width) for column in range(begin + 1, end))]
+            completion_ids[index, : len(ids)] = ids
+            mask[index, : len(ids)] = True
+            old_log_probs[index, : len(ids)] = torch.tensor(sample.completion.log_probs)
+            begin, index = end, index + 1
+    placed = torch.tensor(places)
     return Batch(
         input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=(attention_mask.cumsum(-1) - 1).clamp(min=0),
-        completion_ids=input_ids[:, width:],
+        segments=segments,
+        position_ids=position_ids,
+        rows=placed[:, 0],
+        columns=placed[:, 1],
+        completion_ids=completion_ids,
         mask=mask,
         old_log_probs=old_log_probs,
         advantages=torch.tensor([sample.advantage for sample in samples]),
         weights=torch.tensor([sample.weight for sample in samples]),
     )
+
+
+def _widths(row: Sequence[Sample]) -> tuple[int, int]:
+    """Return the tokens of a row's prompt and of its completions."""
+    completions = [len(sample.completion.completion_ids) for sample in row]
+    return len(row[0].completion.prompt_ids), sum(completions)

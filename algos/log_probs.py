@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs
 from motet.algos.batch import Batch
+from motet.algos.packing import shared_mask
 
 # Rows of logits that are normalised at a time: a chunk of R rows costs R * V * 4 bytes beside the
 # logits, instead of B * T * V * 4.
@@ -29,15 +30,17 @@ def completion_log_probs(
     Returns:
         (B, T) float32; 0 at padding.
     """
-    length = batch.completion_ids.shape[1]
+    packed = batch.shares_prompts
     output = model(
         input_ids=batch.input_ids,
-        attention_mask=batch.attention_mask,
+        attention_mask=(
+            shared_mask(batch.segments, model.dtype) if packed else (batch.segments > 0).long()
+        ),
         position_ids=batch.position_ids,
         use_cache=False,
-        logits_to_keep=length + 1,
+        logits_to_keep=batch.input_ids.shape[1] - batch.prompt_width + 1,
     )
-    logits = output.logits[:, :-1][batch.mask]
+    logits = output.logits[batch.rows, batch.columns]
     tokens = batch.completion_ids[batch.mask]
     chosen = torch.cat(
         [

@@ -13,6 +13,7 @@ from motet.algos.batch import Batch, Sample, collate, micro_batches
 from motet.algos.config import MAGRPOConfig
 from motet.algos.log_probs import completion_log_probs
 from motet.algos.losses import clipped_loss, policy_gradient_loss
+from motet.algos.packing import Row, attention_window, pack, shares_prompts_exactly
 from motet.algos.team import Policy
 
 
@@ -29,6 +30,7 @@ class PolicyUpdater:
     def __init__(self, policy: Policy, config: MAGRPOConfig) -> None:
         self.policy = policy
         self._config = config
+        self._shares_prompts: bool | None = None  # found out by a trial before the first step
         self.optimizer = torch.optim.AdamW(
             [weight for weight in policy.model.parameters() if weight.requires_grad],
             lr=config.agent_learning_rate,
@@ -71,18 +73,30 @@ class PolicyUpdater:
         loss, tokens = 0.0, 0
         for name, agent_samples in samples.items():
             generation = self.policy.agents[name].generation
-            for micro in micro_batches(agent_samples, self._token_budget()):
-                batch = collate(micro)
+            for rows in micro_batches(self._rows(agent_samples), self._token_budget()):
+                batch = collate(rows)
                 loss += self._backward(batch, generation)
-                tokens += int(batch.attention_mask.sum())
+                tokens += batch.num_tokens
         norm = self._clip()
         if not torch.isfinite(norm):
             every = [sample for group in samples.values() for sample in group]
-            self._stop("gradient norm", float(norm), collate(every))
+            self._stop("gradient norm", float(norm), collate([(sample,) for sample in every]))
         self.optimizer.step()
         for version in {id(a.version): a.version for a in self.policy.agents.values()}.values():
             version.value += 1
         return {"loss": loss, "grad_norm": float(norm), "tokens": float(tokens)}
+
+    def _rows(self, samples: Sequence[Sample]) -> list[Row]:
+        """Let siblings share their prompt where the model computes the same then."""
+        model = self.policy.model
+        if self._shares_prompts is None:
+            self._shares_prompts = shares_prompts_exactly(model)
+        window = attention_window(model)
+        longest = max(sample.length for sample in samples)
+        if not self._shares_prompts or (window is not None and longest > window):
+            return [(sample,) for sample in samples]
+        hidden_size: int = model.config.get_text_config().hidden_size
+        return pack(samples, hidden_size, self._token_budget())
 
     def _token_budget(self) -> int:
         # On a CPU, temporaries that leave the cache cost more than wide matrices gain: 2.1 s for an

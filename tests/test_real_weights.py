@@ -45,7 +45,7 @@ def test_kept_log_probs_are_those_of_the_update(folder: Path) -> None:
     agent = load(folder)
     prompts = ["Tell a joke about dinosaurs:", "Say yes."]
     completions = [c for group in agent.act(prompts, 2, seed=0) for c in group]
-    batch = collate([Sample("a", completion, 1.0, 1.0) for completion in completions])
+    batch = collate([(Sample("a", completion, 1.0, 1.0),) for completion in completions])
     with torch.no_grad():
         log_probs = completion_log_probs(agent.model, batch, agent.generation)
     torch.testing.assert_close(log_probs, batch.old_log_probs, rtol=1e-3, atol=1e-3)

@@ -25,12 +25,16 @@ def test_masks_come_from_lengths_where_pad_is_the_end_token() -> None:
     # the prompt holds the end token, one completion ends in it and one is cut
     batch = collate(
         [
-            Sample("a", completion([7, END, 8], [5, END]), 1.0, 0.5),
-            Sample("a", completion([9], [6, 6, 6]), -1.0, 0.5),
+            (Sample("a", completion([7, END, 8], [5, END]), 1.0, 0.5),),
+            (Sample("a", completion([9], [6, 6, 6]), -1.0, 0.5),),
         ]
     )
     assert batch.input_ids.tolist() == [[7, END, 8, 5, END, 0], [0, 0, 9, 6, 6, 6]]
-    assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]]
+    assert batch.segments.tolist() == [[1, 1, 1, 2, 2, 0], [0, 0, 1, 2, 2, 2]]
+    assert (batch.num_tokens, batch.prompt_width, batch.shares_prompts) == (9, 3, False)
+    assert list(zip(batch.rows.tolist(), batch.columns.tolist(), strict=True)) == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (1, 2),
+    ]  # fmt: skip
     assert batch.mask.tolist() == [[True, True, False], [True, True, True]]
     assert batch.position_ids[0, :5].tolist() == [0, 1, 2, 3, 4]
     assert batch.position_ids[1, 2:].tolist() == [0, 1, 2, 3]
@@ -82,8 +86,8 @@ def test_the_steps_of_a_rollout_have_its_objective_in_the_mean() -> None:
 def test_micro_batches_keep_the_budget_and_lose_nothing(
     lengths: list[tuple[int, int]], budget: int
 ) -> None:
-    samples = [Sample("a", completion([1] * p, [2] * t), 1.0, 1.0) for p, t in lengths]
-    batches = list(micro_batches(samples, budget))
-    assert sorted(map(id, samples)) == sorted(id(sample) for batch in batches for sample in batch)
+    rows = [(Sample("a", completion([1] * p, [2] * t), 1.0, 1.0),) for p, t in lengths]
+    batches = list(micro_batches(rows, budget))
+    assert sorted(map(id, rows)) == sorted(id(row) for batch in batches for row in batch)
     for batch in batches:
         assert len(batch) == 1 or collate(batch).input_ids.numel() <= budget

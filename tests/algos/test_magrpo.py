@@ -14,6 +14,7 @@ from motet.algos import MAGRPOConfig, MAGRPOTrainer, evaluate
 from motet.algos.batch import Sample, collate
 from motet.algos.log_probs import completion_log_probs
 from motet.envs import RewardProcessors, TextEnv, make
+from motet.envs.wrappers import PromptTemplate
 
 NAMES = ("agent_0", "agent_1")
 QUIET = {"progress_bar": False}
@@ -90,7 +91,7 @@ def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
 def test_kept_log_probs_equal_those_of_the_update() -> None:
     agent = tiny_agent(temperature=0.7, top_k=60, top_p=0.9)
     completions = [c for group in agent.act(["a", "a longer prompt"], 4, seed=0) for c in group]
-    batch = collate([Sample("a", c, 1.0, 1.0) for c in completions])
+    batch = collate([(Sample("a", c, 1.0, 1.0),) for c in completions])
     log_probs = completion_log_probs(agent.model, batch, agent.generation)
     torch.testing.assert_close(log_probs.detach(), batch.old_log_probs, rtol=1e-4, atol=1e-5)
 
@@ -209,7 +210,7 @@ def test_a_broken_model_stops_the_run_and_leaves_the_batch(tmp_path: Path) -> No
     with pytest.raises(FloatingPointError, match=r"finite loss, got nan for the policy of agent_0"):
         trainer.update(rollout)
     batch = torch.load(tmp_path / "nonfinite_batch.pt")
-    assert batch["input_ids"].shape == batch["attention_mask"].shape
+    assert batch["input_ids"].shape == batch["segments"].shape
 
 
 def test_a_run_that_never_reaches_turn_two_says_so_once() -> None:
@@ -431,7 +432,7 @@ def test_a_linear_schedule_ends_near_zero_and_few_rows_are_evaluated() -> None:
 def test_a_clip_range_takes_the_gradient_from_ratios_beyond_it() -> None:
     env = make("story-length-ratio-v0", reward_func=any_spread)
     norms = {}
-    for clip_range in (1e-6, 1e6):
+    for clip_range in (1e-4, 1e6):
         team = separate(max_new_tokens=6)
         config = MAGRPOConfig(
             clip_range=clip_range, max_grad_norm=None, agent_learning_rate=1e-3, **QUIET
@@ -440,8 +441,8 @@ def test_a_clip_range_takes_the_gradient_from_ratios_beyond_it() -> None:
         rollout = trainer.collect([0])
         # the same data twice: at first all ratios are 1, then they have moved the good way
         norms[clip_range] = [trainer.update(rollout)["train/grad_norm"] for _ in range(2)]
-    assert norms[1e-6][0] == pytest.approx(norms[1e6][0], rel=1e-3)
-    assert norms[1e-6][1] < 0.6 * norms[1e6][1]
+    assert norms[1e-4][0] == pytest.approx(norms[1e6][0], rel=1e-3)
+    assert norms[1e-4][1] < 0.6 * norms[1e6][1]
 
 
 def test_a_run_without_a_single_step_says_so() -> None:
@@ -454,3 +455,38 @@ def test_one_completion_without_a_baseline_needs_no_spread() -> None:
     config = MAGRPOConfig(num_generations=1, advantage_normalization=True, **QUIET)
     with pytest.raises(ValueError, match="no spread to divide by"):
         MAGRPOTrainer(matching_env(), {n: letter_agent() for n in NAMES}, config, baseline=abs)
+
+
+def letters(**kwargs: object) -> TextEnv:
+    rows = [{"prompt": letter} for letter in "abcdefgh"]
+    return TextEnv(rows, lambda first, second: [0.0] * len(first), **kwargs)
+
+
+class Foreign(PromptTemplate):
+    """Overrides `step`, and is cloned for every branch."""
+
+    def step(self, actions: dict[str, str]) -> tuple:
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("wrapper", [PromptTemplate, Foreign])
+def test_prompts_are_checked_as_wrappers_write_them(wrapper: type[PromptTemplate]) -> None:
+    agents = {name: tiny_agent(i, context=64) for i, name in enumerate(NAMES)}
+    env = wrapper(letters(), lambda seen, agent, turn: "x" * 60 if seen == "f" else seen)
+    config = MAGRPOConfig(num_generations=2, rollout_batch_size=1, **QUIET)
+    trainer = MAGRPOTrainer(env, agents, config)
+    with pytest.raises(ValueError, match="a prompt of at most"):
+        trainer.train()
+    assert trainer.num_env_steps == 0
+
+
+def test_prompts_of_those_who_wait_are_not_checked() -> None:
+    agents = {name: tiny_agent(i, context=64) for i, name in enumerate(NAMES)}
+    env = letters(
+        acting=[["agent_0"]], formatters=[lambda row: row["prompt"], lambda row: "x" * 99]
+    )
+    config = MAGRPOConfig(num_generations=2, max_new_tokens=4, **QUIET)
+    trainer = MAGRPOTrainer(env, agents, config)
+    with pytest.warns(UserWarning, match="No optimizer step"):
+        trainer.train()
+    assert trainer.num_env_steps > 0
