@@ -5,6 +5,7 @@ the env for all their joint actions: wide batches are where the speed of a langu
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
@@ -205,11 +206,24 @@ def _actions(
 
 def _started(simulator: Simulator, rows: Sequence[int]) -> list[_Live]:
     chosen = [int(row) for row in rows]
-    results = simulator.start(chosen) if simulator.has_rows else simulator.start(seeds=chosen)
+    if simulator.has_rows:
+        results = simulator.start(chosen, _seeds_of_rows(chosen))
+    else:
+        results = simulator.start(seeds=chosen)
     return [
         _Live(row, result.state, result.observations, result.infos)
         for row, result in zip(chosen, results, strict=True)
     ]
+
+
+def _seeds_of_rows(rows: Sequence[int]) -> list[int]:
+    """Return the rows, as seeds of what wrappers draw; one that comes again has another seed."""
+    seen: Counter[int] = Counter()
+    seeds = []
+    for row in rows:
+        seeds.append(row + seen[row] * 2**32)
+        seen[row] += 1
+    return seeds
 
 
 def _stepped(

@@ -49,7 +49,8 @@ def evaluate(
         agents: agent by name.
         rows: dataset rows (default: all, unless they are a stream), or seeds for an env without a
             dataset.
-        num_samples: episodes per row; of a seed s, those of the seeds s * num_samples onwards.
+        num_samples: episodes per row, in each of which random wrappers draw anew; of a seed s,
+            those of the seeds s * num_samples onwards.
         do_sample: False takes the most likely tokens instead of sampling.
         seed: makes the result reproducible.
 

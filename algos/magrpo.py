@@ -51,7 +51,7 @@ from motet.algos.streaming import checked_limit, first_rows, stream_of, wrapped_
 from motet.algos.team import trainable_policies, with_sampling
 from motet.algos.update import PolicyUpdater
 from motet.envs import TextEnv
-from motet.envs.simulator import text_env_of
+from motet.envs.simulator import make_simulator, text_env_of
 
 
 class MAGRPOTrainer:
@@ -349,19 +349,21 @@ class MAGRPOTrainer:
         would cost more than it saves, or never end.
         """
         for env in (self.env, self.eval_env):
-            if not isinstance(env, TextEnv):
+            inner = text_env_of(env)
+            if env is None or inner is None:
                 continue
-            for row in self._rows_to_check(env):
-                prompts = env.initial_state(row).observations[0]
-                for name, prompt in zip(env.possible_agents, prompts, strict=True):
+            simulator = make_simulator(env)  # what wrappers make of the prompts counts
+            for row in self._rows_to_check(env, inner):
+                first = simulator.start([row])[0]
+                for name, prompt in first.observations.items():
                     agent = self._samplers[name]
-                    if isinstance(agent, LMAgent):
+                    if isinstance(agent, LMAgent) and first.infos[name].get("acts", True):
                         agent.encode(prompt)
 
-    def _rows_to_check(self, env: TextEnv) -> Iterable[int]:
+    def _rows_to_check(self, env: ParallelTextEnv, inner: TextEnv) -> Iterable[int]:
         stream = stream_of(env)
         if stream is None:
-            return range(len(env.dataset))
+            return range(len(inner.dataset))
         if env is self.eval_env:
             return self._eval_rows(env)
         return wrapped_rows(stream, range(self.config.rollout_batch_size))
@@ -376,13 +378,15 @@ class MAGRPOTrainer:
             )
 
     def _warn_if_one_turn(self) -> None:
-        if not isinstance(self.env, TextEnv) or self.env.num_turns == 1 or self._went_on:
+        inner = text_env_of(self.env)
+        if inner is None or inner.num_turns == 1 or self._went_on:
             return
+        if inner.early_termination_threshold is None:
+            return  # a wrapper ended them, a TimeLimit say
         warnings.warn(
-            f"Every group ended at turn 1 although num_turns={self.env.num_turns}: the mean reward "
-            "of each was above early_termination_threshold="
-            f"{self.env.early_termination_threshold}. Later turns were never trained; raise the "
-            "threshold, or set it to None.",
+            f"Every group ended at turn 1 although num_turns={inner.num_turns}: the mean reward of "
+            f"each was above early_termination_threshold={inner.early_termination_threshold}. "
+            "Later turns were never trained; raise the threshold, or set it to None.",
             stacklevel=3,
         )
 

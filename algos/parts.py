@@ -16,6 +16,7 @@ from motet.agents.lm_agent import default_device
 from motet.algos.collect import ParallelTextEnv
 from motet.algos.config import MAGRPOConfig
 from motet.envs import RewardProcessor, TextEnv
+from motet.envs.simulator import text_env_of
 
 
 class TaskParts(TypedDict, total=False):
@@ -82,8 +83,9 @@ def resolve_envs(
             f"Expected agents= as a dict by name with env=, {list(env.possible_agents)}; got "
             f"{type(agents).__name__}."
         )
-    if isinstance(env, TextEnv):
-        _check_env_settings(env, config)
+    inner = text_env_of(env)
+    if inner is not None:
+        _check_env_settings(inner, config)
     if eval_env is not None and list(eval_env.possible_agents) != list(env.possible_agents):
         raise ValueError(
             f"Expected eval_env with the agents {list(env.possible_agents)} of env, got "

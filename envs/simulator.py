@@ -74,8 +74,8 @@ class BatchedStates:
             return started
         scratch = self._env.clone()
         results = []
-        for seed in seeds or ():
-            observations, infos = scratch.reset(seed=seed)
+        for seed in () if seeds is None else seeds:
+            observations, infos = scratch.reset(seed=int(seed))
             results.append(ResetResult(scratch.get_state(), observations, infos))
         return results
 
@@ -127,10 +127,10 @@ class ClonedEpisodes:
             raise ValueError(
                 f"Expected seeds for an env without a dataset, got rows for {type(self._env)}."
             )
-        count = len(rows if rows is not None else seeds or ())
+        count = len(rows if rows is not None else () if seeds is None else seeds)
         results = []
         for i in range(count):
-            env = _twin(self._env)
+            env = whole_clone(self._env)
             row = None if rows is None else int(rows[i])
             seed = row if seeds is None else int(seeds[i])
             observations, infos = env.reset(
@@ -153,7 +153,7 @@ class ClonedEpisodes:
         ]
 
     def _branch(self, state: Any, actions: Mapping[str, Any]) -> StepResult:
-        env = _twin(state)
+        env = whole_clone(state)
         observations, rewards, terminations, truncations, infos = env.step(dict(actions))
         for name, reward in rewards.items():
             if not math.isfinite(reward):
@@ -162,19 +162,57 @@ class ClonedEpisodes:
                     f"{str(dict(actions))[:400]}."
                 )
         rewards = {name: float(reward) for name, reward in rewards.items()}
-        return StepResult(env, observations, rewards, terminations, truncations, infos)
+        credit = _credit(rewards, infos) if self.has_rows else None
+        return StepResult(env, observations, rewards, terminations, truncations, infos, credit)
 
 
 def _unchanged(env: object, base: type) -> bool:
     return all(getattr(type(env), name) is getattr(base, name) for name in _STEPPING)
 
 
-def _twin(env: Any) -> Any:
+def layers_of(env: Any) -> list[type]:
+    """Return the types of an env and of those that it wraps, the outermost first."""
+    layers = [type(env)]
+    while "env" in getattr(env, "__dict__", ()):  # a clone may be anything, None too
+        env = env.env
+        layers.append(type(env))
+    return layers
+
+
+def named_layers(env: Any) -> str:
+    """Return the names of an env's layers: "TimeLimit(TextEnv)"."""
+    layers = layers_of(env)
+    return "(".join(layer.__name__ for layer in layers) + ")" * (len(layers) - 1)
+
+
+def whole_clone(env: Any) -> Any:
+    """Return a clone that has every layer of an env.
+
+    Raises:
+        TypeError: where it lacks one: a wrapper that forwards `clone()`, as PettingZoo's do.
+    """
     twin = env.clone()
-    if type(twin) is not type(env):
+    if layers_of(twin) != layers_of(env):
         raise TypeError(
-            f"Expected clone() of {type(env).__name__} to return one, got "
-            f"{type(twin).__name__}: a wrapper that forwards clone() drops itself. Define "
-            "clone() on it, or derive it from motet.envs.wrappers.Wrapper."
+            f"Expected clone() of {named_layers(env)} to return one, got {named_layers(twin)}: a "
+            "wrapper that forwards clone() drops itself. Define clone() on it, or derive it from "
+            "motet.envs.wrappers.Wrapper."
         )
     return twin
+
+
+def _credit(
+    rewards: Mapping[str, float], infos: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, float], int] | None:
+    """Return what infos say that the turn alone paid, None where a layer has paid otherwise."""
+    told = [infos.get(name, {}) for name in rewards]
+    times = {info.get("turns_credited", 1) for info in told}
+    if len(times) != 1 or times == {1}:
+        return None
+    turns: int = times.pop()
+    own: dict[str, Any] = {}
+    for (name, reward), info in zip(rewards.items(), told, strict=True):
+        own[name] = info.get("turn_reward")
+        if own[name] is None or own[name] * turns != reward:
+            return None
+    return own, turns

@@ -16,7 +16,10 @@ it is, with no live agents and no observations, until `restart`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.envs.simulator import make_simulator, text_env_of
+import numpy as np
+
+from motet.envs.simulator import make_simulator, text_env_of, whole_clone
+from motet.envs.task.parts import check_sequence
 from motet.envs.text_state import ResetResult, StepResult
 from motet.envs.workers.reward_workers import RewardWorkers
 
@@ -37,16 +40,19 @@ class TextBatch:
         states: by episode, what a snapshot needs: see `expand`.
 
     Raises:
-        TypeError: where the env has no `clone()`, or `reward_workers` are for no `TextEnv`.
+        TypeError: where the env has no `clone()`, or `reward_workers` are for no `TextEnv` or for
+            one in a wrapper that its clone lacks.
     """
 
     def __init__(self, env: Any, *, reward_workers: int | RewardWorkers | None = None) -> None:
+        if isinstance(env, type):
+            raise TypeError(f"Expected an env to step many episodes of, got the class {env!r}.")
         if reward_workers is not None:
             if text_env_of(env) is None:
                 raise TypeError(
                     f"Expected reward_workers only for a TextEnv, bare or wrapped, got {env!r}."
                 )
-            env = env.clone()
+            env = whole_clone(env)
             env.unwrapped.set_reward_workers(reward_workers)
         self.env = env
         self._simulator = make_simulator(env)
@@ -56,6 +62,10 @@ class TextBatch:
 
     def __len__(self) -> int:
         return len(self.states)
+
+    def __repr__(self) -> str:
+        num_live = sum(map(bool, self.observations))
+        return f"<TextBatch of {self.env}: {len(self)} episodes, {num_live} live>"
 
     @property
     def agents(self) -> list[list[str]]:
@@ -75,6 +85,7 @@ class TextBatch:
             (B,) observations.
 
         Raises:
+            TypeError: where one is no list of integers.
             ValueError: where neither is given, or their numbers differ.
             IndexError: where there is no such row.
         """
@@ -107,9 +118,13 @@ class TextBatch:
         Raises:
             ValueError: as `reset`; also where there are not E rows or seeds.
             IndexError: where there is no such place or row.
+            TypeError: where one is no list of integers.
         """
+        check_sequence("episodes", episodes)
         for i in episodes:
             self._check_place(i)
+        if len(set(episodes)) != len(episodes):
+            raise ValueError(f"Expected each episode once, got {list(episodes)}.")
         results = self._started(rows, seeds)
         if len(results) != len(episodes):
             raise ValueError(
@@ -136,8 +151,11 @@ class TextBatch:
 
         Raises:
             ValueError: where the lengths differ, or actions are missing or for an ended episode.
+            TypeError: where an argument is no list, or an action is of another type.
         """
         groups = range(len(self)) if groups is None else groups
+        check_sequence("joint actions", joint_actions)
+        check_sequence("groups", groups)
         if len(joint_actions) != len(self) or len(groups) != len(self):
             raise ValueError(
                 f"Expected a joint action and a group for each of {len(self)} episodes, got "
@@ -179,6 +197,7 @@ class TextBatch:
         Raises:
             ValueError: where the episode has ended.
             IndexError: where there is none.
+            TypeError: where `i` is no integer, or an argument no list.
         """
         self._check_place(i)
         tried: list[Sequence[JointAction]] = [()] * len(self)
@@ -196,7 +215,11 @@ class TextBatch:
 
         Raises:
             ValueError: where their number is another, or one is for an ended episode.
+            TypeError: where an argument is no list, or an action is of another type.
         """
+        check_sequence("lists of joint actions, one by episode", joint_actions)
+        for tried in joint_actions:
+            check_sequence("joint actions to try", tried)
         if len(joint_actions) != len(self):
             raise ValueError(
                 f"Expected a list of joint actions for each of {len(self)} episodes, got "
@@ -220,8 +243,21 @@ class TextBatch:
         return results
 
     def select(self, i: int, result: ResetResult | StepResult) -> None:
-        """Let episode i go on from a result of this batch, such as one of `expand`."""
+        """Let episode i go on from a result of this batch, such as one of `expand`.
+
+        Args:
+            i: the episode.
+            result: where it stands from here on; that of another episode is fine, too.
+
+        Raises:
+            IndexError: where there is no such episode.
+            TypeError: where `i` is no integer, or `result` no single result.
+        """
         self._check_place(i)
+        if not isinstance(result, ResetResult | StepResult):
+            raise TypeError(
+                f"Expected one result that step or expand returned, got {repr(result)[:200]}."
+            )
         self._enter(i, result)
 
     def _started(
@@ -229,6 +265,9 @@ class TextBatch:
     ) -> list[ResetResult]:
         if rows is None and seeds is None:
             raise ValueError("Expected rows=[...] or seeds=[...], one for each episode; got none.")
+        for name, values in (("rows", rows), ("seeds", seeds)):
+            if values is not None:
+                check_sequence(name, values)
         if rows is not None and seeds is not None and len(rows) != len(seeds):
             raise ValueError(
                 f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
@@ -241,5 +280,7 @@ class TextBatch:
         self.states[i] = result.state
 
     def _check_place(self, i: int) -> None:
+        if isinstance(i, bool) or not isinstance(i, int | np.integer):
+            raise TypeError(f"Expected the number of an episode, got {i!r}.")
         if not 0 <= i < len(self):
             raise IndexError(f"Expected an episode from 0 to {len(self) - 1}, got {i}.")

@@ -26,7 +26,7 @@ from motet.envs.data.row_sampler import make_sampler
 from motet.envs.data.sources import DataSource, checked_index, known_num_rows
 from motet.envs.registration.by_id import EnvSpec
 from motet.envs.task.early_termination import EarlyTermination
-from motet.envs.task.parts import Dataset, Formatter, checked_agent_names
+from motet.envs.task.parts import Dataset, Formatter, check_sequence, checked_agent_names
 from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.task.text_task import TextTask
 from motet.envs.task.turn_order import Acting
@@ -54,8 +54,8 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
         num_turns: turns of an episode.
         acting: who acts in which turn, where not everybody does: for each turn the names of the
             agents that act, repeated from the start where there are more turns, or a function
-            (`motet.envs.task.turn_order.TurnOrder`). The actions of the others are ignored: reward
-            function and transition get empty texts for them.
+            (`motet.envs.task.turn_order.TurnOrder`). `step` takes an action of the others too and
+            ignores it: reward function and transition get empty texts for them.
         early_termination_threshold: a group of sibling joint actions (see `step_batch`) ends when
             its mean reward is strictly above this; None switches it off.
         early_termination: "group" judges the mean of the group and ends all of it. "branch"
@@ -277,6 +277,9 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
     def __str__(self) -> str:
         return self.spec.id if self.spec is not None else str(self.metadata["name"])
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
     # --- snapshots ----------------------------------------------------------------------------
 
     def get_state(self) -> TextState:
@@ -297,12 +300,12 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
         Raises:
             TypeError: where `state` is something else.
+            ValueError: where it is of an env with other agents, or beyond the turns or rows here.
         """
-        if not isinstance(state, TextState):
-            raise TypeError(f"Expected a state that get_state() returned, got {state!r}.")
+        self._task.check_state(state)
+        self._rows.restore(state.order, seed=seed)  # first, since it refuses a wrong seed
         self._state = state
         self.agents = [] if state.ended else self.possible_agents[:]
-        self._rows.restore(state.order, seed=seed)
 
     def clone(self, *, seed: int | None = None) -> Self:
         """Return an independent env at the same point, sharing dataset and functions.
@@ -338,13 +341,26 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
         Raises:
             IndexError: where there is no such row.
+            TypeError: where `rows` or `seeds` are no lists.
             ValueError: where the number of seeds is another.
         """
+        check_sequence("rows", rows)
+        check_sequence("seeds", rows if seeds is None else seeds)
         if seeds is not None and len(seeds) != len(rows):
             raise ValueError(
                 f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
             )
-        return self._task.begin(rows)
+        # by the two methods that `reset` calls: a subclass may have its own
+        order = self._rows.order()
+        states = [self.initial_state(row).ordered(order) for row in rows]
+        return [
+            ResetResult(
+                state,
+                dict(zip(self.possible_agents, state.observations[0], strict=True)),
+                self.infos(state),
+            )
+            for state in states
+        ]
 
     def initial_state(self, row: int) -> TextState:
         """Return the state at the start of an episode on a dataset row, without entering it.
@@ -384,7 +400,9 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             (J,) results.
 
         Raises:
-            ValueError: as `step`; also where the lengths differ or a state has ended.
+            ValueError: as `step`; also where the lengths differ, or a state has ended or is of
+                another env.
+            TypeError: as `step`; also where an argument is no list.
         """
         return self._task.step(states, joint_actions, groups)
 
@@ -423,4 +441,4 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
 
     def _check_name(self, agent: str) -> None:
         if agent not in self.possible_agents:
-            raise KeyError(f"Expected one of {self.possible_agents}, got {agent!r}.")
+            raise KeyError(f"Expected an agent of {self.possible_agents}, got {agent!r}.")

@@ -78,6 +78,37 @@ class TextState:
         }
 
 
+def check_state_fits(state: Any, num_agents: int, num_turns: int, num_rows: int | None) -> None:
+    """Raise where a state has other agents than a task, or is beyond its turns or its rows.
+
+    Args:
+        state: what should be a state of the task.
+        num_agents: N.
+        num_turns: turns of an episode.
+        num_rows: rows of the dataset, None where their number is not known yet.
+
+    Raises:
+        TypeError: where it is no `TextState`.
+        ValueError: where it is of another task.
+    """
+    if not isinstance(state, TextState):
+        advice = "; pass its `state`" if isinstance(state, ResetResult | StepResult) else ""
+        shown = f"a {type(state).__name__}" if advice else repr(state)[:200]
+        raise TypeError(f"Expected a state that get_state() returned, got {shown}{advice}.")
+    if (
+        len(state.observations[-1]) != num_agents
+        or state.turn + (not state.ended) > num_turns
+        or (num_rows is not None and state.row >= num_rows)
+    ):
+        raise ValueError(
+            "Expected a state of this env or of a clone of it: "
+            f"{num_agents} agents, {num_turns} turns, "
+            f"{'a stream of' if num_rows is None else num_rows} rows; got one of "
+            f"{len(state.observations[-1])} agents, {'ended' if state.ended else 'running'} after "
+            f"{state.turn} turns, on row {state.row}; set it in the env that it comes from."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ResetResult:
     """What `reset` returns, as a record, with the state at the start.

@@ -90,7 +90,10 @@ def check_env(
     if not seeds:
         raise ValueError("Expected at least one seed, got none.")
     make_env = _factory(env, make_kwargs)
-    declared = getattr(make_env().unwrapped, "spec", None)
+    made = make_env()
+    if not isinstance(made, pettingzoo.ParallelEnv):
+        raise TypeError(f"Expected a factory of ParallelEnvs, got one of {made!r}.")
+    declared = getattr(made.unwrapped, "spec", None)
     replays = not getattr(declared, "nondeterministic", False)
     for seed in seeds:
         make_seeded = functools.partial(_seeded, make_env, seed)

@@ -152,7 +152,8 @@ def check_bad_actions(make_env: Factory, episode: Episode, seed: int) -> None:
             raise EnvCheckError(
                 "bad actions", f"expected step() to raise where {what}, but it returned"
             )
-        if not isinstance(refusal, ValueError | TypeError | KeyError) or agent not in str(refusal):
+        named = str(agent) in str(refusal)
+        if not isinstance(refusal, ValueError | TypeError | KeyError) or not named:
             raise EnvCheckError(
                 "bad actions",
                 f"expected a ValueError, TypeError or KeyError that names {agent!r} where {what}, "

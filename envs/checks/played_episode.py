@@ -67,7 +67,8 @@ class Returned:
 
     def check(self, value: Any, where: str) -> None:
         """Remember the mutable objects inside `value`; raise if one of them is known."""
-        if isinstance(value, Mapping | list | set | bytearray | np.ndarray):
+        read_only = isinstance(value, np.ndarray) and not value.flags.writeable
+        if isinstance(value, Mapping | list | set | bytearray | np.ndarray) and not read_only:
             if id(value) in self._seen:
                 raise EnvCheckError(
                     "fresh objects",
@@ -106,6 +107,10 @@ def play(env: AnyEnv, seed: int | None, policy: Policy = sampled) -> Episode:
     returned = Returned()
     check_agents(env, "after reset")
     agents = env.agents[:]
+    if not agents:
+        raise EnvCheckError(
+            "possible agents", "expected at least one live agent after reset, but env.agents is []"
+        )
     for name, part in (("observations", observations), ("infos", infos)):
         check_keys(name, part, agents, "after reset")
     check_observations(env, observations, "after reset")

@@ -16,17 +16,17 @@ from motet.envs.checks.played_episode import (
     Factory,
     sampled,
 )
-
-METHODS = ("get_state", "set_state", "clone")
+from motet.envs.simulator import layers_of, named_layers
+from motet.envs.wrappers.wrapper import SNAPSHOTS
 
 
 def require_methods(env: AnyEnv) -> None:
     """Raise unless `env` has the three methods."""
-    missing = [name for name in METHODS if not callable(getattr(env, name, None))]
+    missing = [name for name in SNAPSHOTS if not callable(getattr(env, name, None))]
     if missing:
         raise EnvCheckError(
             "snapshots",
-            f"expected {type(env).__name__} to have the methods {', '.join(METHODS)}, with which "
+            f"expected {type(env).__name__} to have the methods {', '.join(SNAPSHOTS)}, with which "
             f"learners branch episodes, but {', '.join(missing)} is missing",
         )
 
@@ -96,12 +96,12 @@ def check_clone_is_whole(make_env: Factory, episode: Episode, seed: int) -> None
 
 def require_whole(env: AnyEnv, twin: AnyEnv) -> None:
     """Raise unless `twin`, a clone of `env`, has its wrappers and its type."""
-    if twin is env or _layers(twin) != _layers(env):
+    if twin is env or layers_of(twin) != layers_of(env):
         raise EnvCheckError(
             "clones are whole",
-            f"expected clone() of {_named(env)} to give a new env with the same layers, but got "
-            f"{'the same object' if twin is env else _named(twin)}; a wrapper must clone itself "
-            "around a clone of its inner env",
+            f"expected clone() of {named_layers(env)} to give a new env with the same layers, but "
+            f"got {'the same object' if twin is env else named_layers(twin)}; a wrapper must clone "
+            "itself around a clone of its inner env",
         )
 
 
@@ -169,16 +169,3 @@ def _pickled(state: Any) -> Any:
         raise EnvCheckError(
             "states pickle", f"expected get_state() to return what pickle can copy, but {exc}"
         ) from exc
-
-
-def _layers(env: AnyEnv) -> list[type]:
-    layers = [type(env)]
-    while "env" in getattr(env, "__dict__", ()):  # a clone may be anything, None too
-        env = env.env
-        layers.append(type(env))
-    return layers
-
-
-def _named(env: AnyEnv) -> str:
-    layers = _layers(env)
-    return "(".join(layer.__name__ for layer in layers) + ")" * (len(layers) - 1)

@@ -56,8 +56,11 @@ def load_rows(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: where there is no such file.
+        TypeError: where `path` is no path.
         ValueError: where the suffix is another, or the file is empty or malformed.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"Expected the path of a file of rows, got {path!r}.")
     file = Path(path)
     read = _READERS.get(file.suffix.lower())
     if read is None:

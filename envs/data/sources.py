@@ -15,7 +15,7 @@ import numpy as np
 from motet.envs.data.row_files import FileRows, load_rows
 from motet.envs.data.row_views import RenamedRows, SelectedRows
 from motet.envs.data.streamed_rows import StreamedRows
-from motet.envs.task.parts import Dataset, Row
+from motet.envs.task.parts import Dataset, Row, checked_seed
 
 DataSource: TypeAlias = Dataset | Iterable[Row] | str | os.PathLike[str]
 
@@ -68,6 +68,21 @@ def dataset_columns(dataset: Dataset) -> tuple[str, ...]:
         for index in range(1, len(dataset)):
             checked_row(dataset, index, columns)
     return columns
+
+
+def check_prompts(dataset: Dataset) -> None:
+    """Raise where a row's `prompt` is no text: the first row's, and any of rows in memory.
+
+    Raises:
+        TypeError: with what to do about it.
+    """
+    for index in range(len(dataset) if isinstance(_behind(dataset), list | tuple) else 1):
+        prompt = dataset[index]["prompt"]
+        if not isinstance(prompt, str):
+            raise TypeError(
+                f"Expected a string as the prompt of {_place(dataset, index)}, got {prompt!r} of "
+                f"type {type(prompt).__name__}; pass formatters= to write prompts of other values."
+            )
 
 
 def checked_index(dataset: Dataset, index: Any, name: str) -> int:
@@ -160,8 +175,8 @@ def train_eval_split(
         a file, `datasets.Dataset` of one, views of any other.
 
     Raises:
-        TypeError: where the rows cannot be divided, or `eval_size` is no number.
-        ValueError: where a part would be empty.
+        TypeError: where the rows cannot be divided, `eval_size` is no number, or `seed` no integer.
+        ValueError: where a part would be empty, or `seed` is negative.
     """
     if isinstance(dataset, StreamedRows) or _is_from_datasets(dataset, "IterableDataset"):
         raise TypeError(
@@ -170,7 +185,7 @@ def train_eval_split(
         )
     rows = open_dataset(dataset)
     num_eval = _num_held_out(eval_size, len(rows))
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:num_eval]
+    chosen = np.random.default_rng(checked_seed("seed", seed)).permutation(len(rows))[:num_eval]
     held_out = np.zeros(len(rows), dtype=bool)
     held_out[chosen] = True
     return (

@@ -78,7 +78,10 @@ class StreamedRows:
             IndexError: where there is no such row.
             TypeError: where `index` is no integer.
         """
-        row = operator.index(index)
+        try:
+            row = operator.index(index)
+        except TypeError:
+            raise TypeError(f"Expected an integer as the index of a row, got {index!r}.") from None
         if not self.has_row(row):
             last = "" if self._size is None else f" to {self._size - 1}"
             raise IndexError(f"Expected a row from 0{last}, got {row}.")

@@ -30,7 +30,7 @@ from gymnasium import error
 from gymnasium.envs.registration import parse_env_id
 
 from motet.envs.data.sources import DataSource
-from motet.envs.registration.entry_point import EnvCreator
+from motet.envs.registration.entry_point import EnvCreator, check_spelling
 from motet.envs.registration.env_spec import TEXT_ENV, EnvSpec
 from motet.envs.registration.lookup import not_found, resolve, versions_of
 from motet.envs.registration.plugins import PluginLoader
@@ -119,13 +119,16 @@ def register(
         gymnasium.error.RegistrationError: the id is taken by another entry point (for a `TextEnv`:
             another reward function), or the name is taken with versions where this has none, or
             without where this has one.
-        TypeError: a keyword is both in `kwargs` and in `defaults`, or a part is of another type.
+        TypeError: a keyword is both in `kwargs` and in `defaults`, a part is of another type, or
+            one of dataset and reward function is there and the other one misspelt.
         ValueError: `reward_range` is not two numbers in order.
     """
     if not isinstance(id, str):
         raise TypeError(
             f'Expected a string as an environment\'s id, as in @register("name-v0"), got {id!r}.'
         )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"Expected a mapping as kwargs of {id}, got {kwargs!r}.")
     twice = sorted(set(kwargs or {}) & set(defaults))
     if twice:
         raise TypeError(
@@ -139,6 +142,9 @@ def register(
             raise TypeError(
                 f"Expected a function as reward_func of {id}, got {merged['reward_func']!r}."
             )
+
+    if entry_point is None:
+        check_spelling(id, merged)
 
     def spec_of(creator: EnvCreator | str) -> EnvSpec:
         return EnvSpec(id, creator, merged, reward_range, nondeterministic)

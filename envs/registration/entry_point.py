@@ -1,12 +1,13 @@
 """What can be learned from an entry point without calling it: where it is, and what it takes."""
 
+import difflib
 import functools
 import importlib
 import inspect
 import operator
 import reprlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gymnasium import error
@@ -92,6 +93,25 @@ def passed_on(creator: EnvCreator) -> list[inspect.Parameter]:
         return []
     taken = {p.name for p in own}
     return [p for p in parameters(made) or [] if p.name not in taken]
+
+
+def check_spelling(id: str, defaults: Mapping[str, Any]) -> None:
+    """Raise where a task's dataset or reward function is there, and the other one is misspelt.
+
+    Without both, `register` would return a decorator, and register nothing.
+
+    Raises:
+        TypeError: with what was probably meant.
+    """
+    parts = ("dataset", "reward_func")
+    for missing, given in (parts, parts[::-1]):
+        others = [name for name in defaults if name != given]
+        meant = difflib.get_close_matches(missing, others, n=1)
+        if given in defaults and missing not in defaults and meant:
+            raise TypeError(
+                f"Expected {missing} beside {given} to register {id}, got {meant[0]}; call it "
+                f"{missing}."
+            )
 
 
 def listed(shown: Iterable[inspect.Parameter]) -> str:

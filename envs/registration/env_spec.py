@@ -190,7 +190,14 @@ class EnvSpec:
             gymnasium.error.Error: the id or the entry point is malformed.
             TypeError: a part is of another type.
         """
-        parts = json.loads(json_env_spec)
+        if not isinstance(json_env_spec, str):
+            raise TypeError(f"Expected JSON text that to_json() wrote, got {short(json_env_spec)}.")
+        try:
+            parts = json.loads(json_env_spec)
+        except json.JSONDecodeError as exc:
+            raise ValueError(
+                f"Expected JSON text that to_json() wrote, got {short(json_env_spec)}: {exc}."
+            ) from exc
         names = [f.name for f in dataclasses.fields(cls)]
         needed = {"id", "entry_point"}
         if not isinstance(parts, dict) or not needed <= parts.keys() <= set(names):

@@ -41,5 +41,5 @@ def _raise_for_names(actions: Mapping[str, Any], names: Sequence[str]) -> None:
     unknown = [name for name in actions if name not in names]
     raise ValueError(
         f"Expected one action for each of {names}, got actions with {missing} missing and "
-        f"{unknown} unknown."
+        f"{unknown} unknown; pass '' for an agent that has nothing to say or is not to act."
     )

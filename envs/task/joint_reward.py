@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, Self
 
 from motet.envs.task.named_call import NamedCall, by_name
+from motet.envs.task.parts import check_takes
 from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.text_state import TextState
 from motet.envs.workers.call_outcome import Call, Outcome, Raised, Returned, WorkerTraceback
@@ -50,6 +51,8 @@ class JointReward:
             raise TypeError(
                 f"Expected a function of one reward as reward_processor, got {processor!r}."
             )
+        if processor is not None:
+            check_takes(processor, "reward_processor", "reward")
         self._agents = tuple(agent_names)
         self._processor = processor
         self._columns = tuple(columns)

@@ -27,8 +27,8 @@ class NamedCall:
         available: names that can be filled.
 
     Raises:
-        TypeError: where `func` is not callable, has no signature, takes too few positional
-            arguments, or has a required parameter that nothing fills.
+        TypeError: where `func` is not callable, is a coroutine function, has no signature, takes
+            too few positional arguments, or has a required parameter that nothing fills.
     """
 
     def __init__(
@@ -41,8 +41,14 @@ class NamedCall:
     ) -> None:
         if not callable(func):
             raise TypeError(f"Expected a callable as {role}, got {func!r}.")
+        if inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(type(func).__call__):
+            raise TypeError(
+                f"Expected a function that returns its result as {role}, got the coroutine "
+                f"function {func!r}; call asyncio.run in a function of your own."
+            )
         self.func = func
         self._role = role
+        self._positional = tuple(positional)
         try:
             parameters = list(inspect.signature(func).parameters.values())
         except ValueError as exc:
@@ -88,10 +94,13 @@ class NamedCall:
                 continue
             by_name = parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
             if not by_name or parameter.name not in available:
+                first = ""
+                if self._positional:
+                    first = f"the first ones are {', '.join(self._positional)}, and "
                 raise TypeError(
                     f"Nothing fills the parameter '{parameter.name}' of {self._role} "
-                    f"{self._name()}{inspect.signature(self.func)}; what can be asked for by name "
-                    f"is {', '.join(sorted(available))}. Rename it, or give it a default."
+                    f"{self._name()}{inspect.signature(self.func)}; {first}what can be asked for "
+                    f"by name is {', '.join(sorted(available))}. Rename it, or give it a default."
                 )
 
     def _name(self) -> str:

@@ -62,7 +62,7 @@ def checked_agent_names(num_agents: int, agent_names: Sequence[str] | None) -> l
     """Return the agents' names, `agent_0`, `agent_1`, ... where none are given.
 
     Raises:
-        TypeError: where `num_agents` is no integer or the names are no list of strings.
+        TypeError: where `num_agents` is no integer or the names are no list of non-empty strings.
         ValueError: where their number is wrong or two are the same.
     """
     num_agents = checked_count("num_agents", num_agents)
@@ -70,12 +70,64 @@ def checked_agent_names(num_agents: int, agent_names: Sequence[str] | None) -> l
         return [f"agent_{i}" for i in range(num_agents)]
     if isinstance(agent_names, str) or not isinstance(agent_names, Sequence):
         raise TypeError(f"Expected a list of strings as agent_names, got {agent_names!r}.")
-    names = list(agent_names)
-    if any(not isinstance(name, str) for name in names):
-        raise TypeError(f"Expected strings as agent_names, got {names}.")
+    names: list[Any] = list(agent_names)
+    if any(not isinstance(name, str) or not name for name in names):
+        raise TypeError(f"Expected non-empty strings as agent_names, got {names}.")
     if len(names) != num_agents or len(set(names)) != num_agents:
-        raise ValueError(f"Expected {num_agents} different agent_names, got {names}.")
+        raise ValueError(
+            f"Expected {num_agents} different agent_names, got {names}; num_agents is how many."
+        )
     return names
+
+
+def checked_seed(name: str, value: Any) -> int:
+    """Return an integer of at least 0.
+
+    Raises:
+        TypeError: where it is no integer.
+        ValueError: where it is negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"Expected an integer as {name}, got {value!r}.")
+    if value < 0:
+        raise ValueError(f"Expected {name} of at least 0, got {value}.")
+    return int(value)
+
+
+def check_sequence(name: str, value: Any) -> None:
+    """Raise where a value is no list, nor anything else of known length.
+
+    Raises:
+        TypeError: with what it is called and what it is.
+    """
+    if isinstance(value, list | tuple):  # nearly always, and quicker to see
+        return
+    if isinstance(value, str | Mapping) or not isinstance(value, Collection):
+        raise TypeError(f"Expected a list of {name}, got {repr(value)[:200]}.")
+
+
+def check_takes(func: Callable[..., Any], role: str, *arguments: str) -> None:
+    """Raise where a function cannot be called with some positional arguments.
+
+    Args:
+        func: the user's function; one whose parameters cannot be read is left to its first call.
+        role: what it is to the caller, for messages: "reward_processor".
+        *arguments: what it is called with, for messages: "reward".
+
+    Raises:
+        TypeError: where it takes fewer, or needs more.
+    """
+    try:
+        parameters = signature(func)
+    except ValueError:
+        return
+    try:
+        parameters.bind(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"Expected a function of {_listed(arguments)} as {role}, got one with the parameters "
+            f"{parameters}."
+        ) from None
 
 
 def one_formatter_each(
@@ -89,13 +141,14 @@ def one_formatter_each(
         agent_names: (N,) names.
 
     Raises:
-        TypeError: where one cannot be called, or they are no list.
+        TypeError: where one cannot be called with a row, or they are no list.
         ValueError: where their number or their names are wrong.
     """
     num_agents = len(agent_names)
     if formatters is None:
         return [_prompt_column] * num_agents
     if callable(formatters):
+        check_takes(formatters, "formatters", "row")
         return [formatters] * num_agents
     ordered = _in_order(formatters, agent_names)
     if len(ordered) != num_agents:
@@ -105,6 +158,7 @@ def one_formatter_each(
     for formatter in ordered:
         if not callable(formatter):
             raise TypeError(f"Expected callables as formatters, got {formatter!r}.")
+        check_takes(formatter, "formatters", "row")
     return ordered
 
 
@@ -160,3 +214,7 @@ def _in_order(formatters: Any, agent_names: Sequence[str]) -> list[Formatter]:
 def _prompt_column(row: Row) -> str:
     prompt: str = row["prompt"]
     return prompt
+
+
+def _listed(arguments: Sequence[str]) -> str:
+    return f"one {arguments[0]}" if len(arguments) == 1 else f"({', '.join(arguments)})"

@@ -10,9 +10,11 @@ from typing import Any, Self
 
 from motet.envs.data.sources import (
     DataSource,
+    check_prompts,
     checked_index,
     checked_row,
     dataset_columns,
+    known_num_rows,
     open_dataset,
 )
 from motet.envs.task.early_termination import EarlyTermination, early_stops, turns_credited
@@ -22,6 +24,7 @@ from motet.envs.task.parts import (
     Formatter,
     Row,
     check_not_shadowed,
+    check_sequence,
     checked_count,
     checked_number,
     one_formatter_each,
@@ -30,7 +33,7 @@ from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.task.transition import Transition
 from motet.envs.task.turn_order import Acting, TurnOrder
 from motet.envs.text_space import TextSpace
-from motet.envs.text_state import ResetResult, StepResult, TextState
+from motet.envs.text_state import StepResult, TextState, check_state_fits
 from motet.envs.workers.reward_workers import RewardWorkers, checked_reward_workers
 
 _TEXTS = TextSpace()  # what observations and actions lie in
@@ -87,6 +90,8 @@ class TextTask:
         self._check_turns(transition)
         self._formatters = one_formatter_each(formatters, self.agents)
         self._columns = dataset_columns(self.dataset)
+        if formatters is None:
+            check_prompts(self.dataset)
         self._reward = JointReward(
             reward_func,
             reward_processor,
@@ -123,28 +128,6 @@ class TextTask:
                 )
         return TextState(row, (prompts,))
 
-    def begin(self, rows: Sequence[int]) -> list[ResetResult]:
-        """Begin an episode on each of several rows.
-
-        Args:
-            rows: (B,) dataset rows.
-
-        Returns:
-            (B,) results.
-
-        Raises:
-            IndexError: where there is no such row.
-        """
-        states = [self.initial_state(row) for row in rows]
-        return [
-            ResetResult(
-                state,
-                dict(zip(self.agents, state.observations[0], strict=True)),
-                self.infos(state),
-            )
-            for state in states
-        ]
-
     def infos(self, state: TextState) -> dict[str, dict[str, Any]]:
         """Return what each agent is told beside its prompt, in fresh dicts.
 
@@ -175,14 +158,21 @@ class TextTask:
             (J,) results.
 
         Raises:
-            ValueError: as `TextEnv.step`; also where the lengths differ or a state has ended.
+            ValueError: as `TextEnv.step`; also where the lengths differ, or a state has ended or
+                is of another env.
+            TypeError: as `TextEnv.step`; also where an argument is no list.
         """
+        check_sequence("states", states)
+        check_sequence("joint actions", joint_actions)
+        check_sequence("groups", states if groups is None else groups)
         num_groups = len(states if groups is None else groups)
         if len(states) != len(joint_actions) or len(states) != num_groups:
             raise ValueError(
                 f"Expected as many joint actions and groups as states, got {len(states)} states, "
                 f"{len(joint_actions)} joint actions and {num_groups} groups."
             )
+        for state in states:
+            self.check_state(state)
         if any(state.ended for state in states):
             raise ValueError(
                 "Expected states that have not ended; drop those whose `ended` is set."
@@ -204,9 +194,15 @@ class TextTask:
             self.early_termination,
         )
         return [
-            self._advance(state, said, reward, stop)
-            for state, said, reward, stop in zip(states, texts, rewards, stops, strict=True)
+            self._advance(state, row, said, reward, stop)
+            for state, row, said, reward, stop in zip(
+                states, rows, texts, rewards, stops, strict=True
+            )
         ]
+
+    def check_state(self, state: TextState) -> None:
+        """Raise where a state cannot be of this task; see `check_state_fits`."""
+        check_state_fits(state, len(self.agents), self.num_turns, known_num_rows(self.dataset))
 
     def acting(self, state: TextState, turn: int | None = None) -> Collection[str]:
         """Return who acts in a turn, 1 for the first; by default in the coming one."""
@@ -229,7 +225,12 @@ class TextTask:
         self._reward.close()
 
     def _advance(
-        self, state: TextState, texts: tuple[str, ...], reward: tuple[float, ...], stop: bool
+        self,
+        state: TextState,
+        row: Row,
+        texts: tuple[str, ...],
+        reward: tuple[float, ...],
+        stop: bool,
     ) -> StepResult:
         turn = state.turn + 1
         ended = stop or turn == self.num_turns
@@ -239,7 +240,7 @@ class TextTask:
         seen = ("",) * len(texts)
         if not ended:
             assert self._transition is not None  # num_turns > 1 was checked when it was built
-            seen = self._transition(after, self._row(state.row), reward)
+            seen = self._transition(after, row, reward)
             after = after.seeing(seen)
         infos = self.infos(after)
         for info, value in zip(infos.values(), reward, strict=True):

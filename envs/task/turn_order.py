@@ -71,7 +71,8 @@ class TurnOrder:
                 f"Expected a list of the agents that act in {when}, got {names!r}; "
                 "put a single name into a list."
             )
-        unknown = [name for name in names if name not in self._agents]
+        # what is no string may not be hashable, and `in` would say so in its own words
+        unknown = [name for name in names if not isinstance(name, str) or name not in self._agents]
         if unknown or not names:
             raise ValueError(
                 f"Expected at least one of {sorted(self._agents)} to act in {when}, got "

@@ -61,7 +61,7 @@ def to_gymnasium(
 class CentralisedState:
     """A snapshot of a `CentralisedEnv`: the allowed picks by agent, and the env inside."""
 
-    masks: Mapping[str, NDArray[np.bool_]]
+    masks: Mapping[str, tuple[bool, ...]]
     inner: Any
 
 
@@ -93,7 +93,7 @@ class CentralisedEnv(gymnasium.Env[Any, Any]):
         self.metadata = dict(env.metadata)
         self.render_mode = getattr(env, "render_mode", None)  # PettingZoo does not ask for one
         self.spec = self._made_spec(reward, joint_action)
-        self._masks: dict[str, NDArray[np.bool_]] = {}
+        self._masks: dict[str, tuple[bool, ...]] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -127,9 +127,10 @@ class CentralisedEnv(gymnasium.Env[Any, Any]):
         Where a joint action is one number, one entry for each. sb3-contrib's MaskablePPO calls it.
 
         Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`.
             TypeError: where actions are not picks.
         """
-        return self._view.mask(self._masks)
+        return self._view.mask(self._current_masks())
 
     def render(self) -> Any:
         """Render the env inside."""
@@ -144,7 +145,8 @@ class CentralisedEnv(gymnasium.Env[Any, Any]):
 
     def get_state(self) -> CentralisedState:
         """Return a snapshot of the running episode; see the env inside."""
-        return CentralisedState(dict(self._masks), self.env.get_state())
+        inner = self.env.get_state()
+        return CentralisedState(dict(self._current_masks()), inner)
 
     def set_state(self, state: CentralisedState, *, seed: int | None = None) -> None:
         """Go to a snapshot of this env or of a clone of it; see the env inside.
@@ -168,27 +170,41 @@ class CentralisedEnv(gymnasium.Env[Any, Any]):
         twin._np_random = deepcopy(self._np_random)
         twin.observation_space = self._view.observation_space()
         twin.action_space = self._view.action_space()
-        twin._masks = dict(self._masks)
         return twin
 
     def _note(self, infos: Mapping[str, Mapping[str, Any]]) -> None:
-        if self._view.is_vector:
-            self._masks = masks_of(infos, self.env.agents, self._view.sizes)
+        masks = masks_of(infos, self.env.agents, self._view.sizes) if self._view.is_vector else {}
+        self._masks = {agent: tuple(mask.tolist()) for agent, mask in masks.items()}
+
+    def _current_masks(self) -> dict[str, tuple[bool, ...]]:
+        if self._masks is None:
+            raise gymnasium.error.ResetNeeded("Expected a started episode; call reset() first.")
+        return self._masks
 
     def _made_spec(self, reward: TeamReward, joint_action: JointActionKind) -> EnvSpec | None:
         """Return a Gymnasium spec that makes fresh envs of the same parts."""
         spec = getattr(self.env, "spec", None)
         if spec is None:
             return None
-        original = self.env
+        fresh = _FreshEnvs(self.env, reward, joint_action)
+        return EnvSpec(spec.id, fresh, kwargs={"render_mode": self.render_mode})  # type: ignore[arg-type]
 
-        # A closure, since Gymnasium deep-copies specs: a dataset must not be part of it.
-        def fresh(render_mode: str | None = self.render_mode) -> CentralisedEnv:
-            twin = original.clone()
-            twin.unwrapped.render_mode = render_mode
-            return to_gymnasium(twin, reward=reward, joint_action=joint_action)
 
-        return EnvSpec(spec.id, fresh)  # type: ignore[arg-type]  # takes no other keyword
+@dataclass(frozen=True, slots=True, eq=False)
+class _FreshEnvs:
+    """Make envs of the same parts. Copies are itself: Gymnasium deep-copies specs, not datasets."""
+
+    env: Any
+    reward: TeamReward
+    joint_action: JointActionKind
+
+    def __call__(self, render_mode: str | None) -> CentralisedEnv:
+        twin = self.env.clone()
+        twin.unwrapped.render_mode = render_mode
+        return to_gymnasium(twin, reward=self.reward, joint_action=self.joint_action)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
 
 def _checked_parallel(env: Any) -> Any:

@@ -38,7 +38,8 @@ class JointView:
 
     Raises:
         TypeError: where a space of observations is none of Box, Discrete and texts.
-        ValueError: where `reward` or `joint_action` is unknown, or asks for what there is not.
+        ValueError: where `reward` or `joint_action` is unknown, or asks for what there is not or
+            what no number holds.
     """
 
     def __init__(
@@ -71,6 +72,11 @@ class JointView:
             if isinstance(space, spaces.Discrete)
         }
         self._sizes = list(self.sizes.values())
+        if self._is_single_number and math.prod(self._sizes) >= 2**63:
+            raise ValueError(
+                f"Expected fewer than 2^63 joint actions for joint_action='discrete', got "
+                f"{self._sizes} picks of {len(self.names)} agents; use 'multi_discrete'."
+            )
 
     def observation_space(self) -> spaces.Space[Any]:
         """Return a new space of joint observations."""
@@ -117,7 +123,7 @@ class JointView:
         total = float(sum(rewards.values()))
         return total / len(self.names) if self._reward == "mean" else total
 
-    def mask(self, masks: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    def mask(self, masks: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Return which joint actions are allowed.
 
         Args:
@@ -191,8 +197,10 @@ def _neutral(space: spaces.Space[Any]) -> Any:
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
     if isinstance(space, spaces.Discrete):
         return space.start
-    if isinstance(space, TextSpace | spaces.Text):
+    if isinstance(space, TextSpace):
         return " " * space.min_length
+    if isinstance(space, spaces.Text):
+        return space.characters[:1] * space.min_length
     raise TypeError(f"Expected observations in a Box, a Discrete or a space of texts, got {space}.")
 
 

@@ -101,3 +101,8 @@ def _check_picks(env: Any) -> None:
             f"stable-baselines3 learns on, got {seen[0]} and {acted[0]} of {env}; wrap it in "
             "motet.envs.PickOfK first."
         )
+    if not callable(getattr(env, "clone", None)):
+        raise TypeError(
+            f"Expected an env with clone(), to play episodes side by side, got {env!r}; "
+            "motet.envs.check_env lists what it should keep to."
+        )

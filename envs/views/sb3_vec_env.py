@@ -82,6 +82,9 @@ class SB3VecEnv(VecEnv):
 
         Returns:
             (S, size) observations.
+
+        Raises:
+            ValueError: where options are others, or differ between the slots of an episode.
         """
         firsts = range(0, self.num_envs, self._slots.size)
         starts = [
@@ -216,18 +219,32 @@ class SB3VecEnv(VecEnv):
         return np.stack(seen)
 
     def _checked_actions(self) -> NDArray[Any]:
-        if not len(self._batch):
-            raise gymnasium.error.ResetNeeded(
-                "Expected running episodes, got step() before reset(); call reset()."
-            )
+        self._check_begun("step()")
         picked = self._picked
         assert picked is not None  # step_async came before
-        if len(picked) != self.num_envs:
-            raise ValueError(f"Expected {self.num_envs} actions, got {len(picked)}.")
+        if picked.shape != (self.num_envs, *(self.action_space.shape or ())):
+            raise ValueError(
+                f"Expected {self.num_envs} actions of {self.action_space}, got an array of shape "
+                f"{picked.shape}."
+            )
+        if picked.dtype.kind not in "iu":
+            raise ValueError(f"Expected integers as actions, got {picked!r}.")
         return picked
+
+    def _check_begun(self, what: str) -> None:
+        if not len(self._batch):
+            raise gymnasium.error.ResetNeeded(
+                f"Expected running episodes, got {what} before reset(); call reset()."
+            )
 
     def _row_option(self, slot: int) -> int | None:
         options = self._options[slot]
+        others = self._options[slot + 1 : slot + self._slots.size]
+        if any(other not in (options, {}) for other in others):
+            raise ValueError(
+                f"Expected the same options for the {self._slots.size} slots of an episode, or "
+                f"those of its first alone, got {[options, *others]}."
+            )
         if set(options) - {"row"} or (options and not self._streams[0].has_rows):
             raise ValueError(
                 "Expected {'row': i} or nothing as options, and rows only of a TextEnv, got "
@@ -238,6 +255,7 @@ class SB3VecEnv(VecEnv):
 
     def _mask_of(self, slot: int) -> Callable[[], NDArray[np.bool_]]:
         def action_masks() -> NDArray[np.bool_]:
+            self._check_begun("action_masks()")
             i, place = divmod(slot, self._slots.size)
             return self._slots.masks(self._batch.infos[i], self._batch.agents[i])[place]
 

@@ -53,6 +53,13 @@ class ProcessWorker:
         self.process.start()
         theirs.close()
 
+    def is_alive(self) -> bool:
+        """Tell whether the process can take a call; all that an idle one says is that it ends."""
+        try:
+            return self.process.is_alive() and not (self._started and self.link.poll())
+        except ConnectionError:
+            return False
+
     def start_call(self, call: Call) -> None:
         """Begin a call, or note that it cannot be sent."""
         self.deadline = math.inf

@@ -16,8 +16,13 @@ long is killed, with the subprocesses that it has started. They need a function 
 at the top of a module, and each takes seconds to start, since it imports that module and the main
 script. What the function keeps in memory between calls, a cache or a client, each process has for
 itself.
+
+A function may step clones of its own env, to look ahead, though not from threads that it starts:
+those wait for the turn that waits for them.
 """
 
+import contextlib
+import contextvars
 import math
 import os
 import threading
@@ -29,7 +34,7 @@ from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol
 
 from motet.envs.task.parts import checked_count, checked_number
-from motet.envs.workers.call_outcome import Call, Failed, Outcome, Returned
+from motet.envs.workers.call_outcome import Call, Failed, Outcome, Raised, Returned
 from motet.envs.workers.process_workers import ProcessTeam
 from motet.envs.workers.thread_workers import ThreadTeam
 
@@ -37,6 +42,9 @@ _TEAMS: dict[str, Callable[[Callable[..., Any], float], "_Team"]]
 _TEAMS = {"thread": ThreadTeam, "process": ProcessTeam}
 # A process that was forked by a dead worker can hold the worker's pipes open: look now and then.
 _HEARTBEAT_S = 1.0
+# Keys of the pools that wait for the running code; threads of a pool copy their caller's context.
+_CALLERS: contextvars.ContextVar[tuple[object, ...]]
+_CALLERS = contextvars.ContextVar("_CALLERS", default=())
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,8 @@ def checked_reward_workers(workers: Any) -> RewardWorkers | None:
 class _Worker(Protocol):
     deadline: float
 
+    def is_alive(self) -> bool: ...
+
     def start_call(self, call: Call) -> None: ...
 
     def drop(self) -> None: ...
@@ -118,6 +128,7 @@ class RewardPool:
         self._func = func
         self._settings = settings
         self._limit_s = math.inf if settings.timeout_s is None else float(settings.timeout_s)
+        self._key = object()
         self._renew()
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
@@ -128,11 +139,15 @@ class RewardPool:
 
         Calls begin in their order, and none begins after one has failed. Closing the iterator
         gives up the calls that still run. One turn at a time: clones of an env in several threads
-        wait for each other.
+        wait for each other. A function that steps an env with this pool does not wait for itself:
+        what it asks for is called at once, in its own thread.
         """
+        if self._key in _CALLERS.get():
+            yield from _called_here(self._func, calls)
+            return
         if self._pid != os.getpid():
             self._renew()
-        with self._lock:
+        with self._lock, _calling(self._key):
             waiting = deque(enumerate(calls))
             running: dict[_Worker, int] = {}
             outcomes: dict[int, Outcome] = {}
@@ -152,7 +167,16 @@ class RewardPool:
                 self._drop(running)
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers.
+
+        Raises:
+            RuntimeError: where the function asks for it, whose end it would wait for.
+        """
+        if self._key in _CALLERS.get():
+            raise RuntimeError(
+                "Expected close() of an env outside of its reward_func, got it from within; close "
+                "it after the step."
+            )
         if self._pid == os.getpid():
             with self._lock:
                 _dismiss(self._team, self._workers)
@@ -168,6 +192,10 @@ class RewardPool:
 
     def _begin(self, waiting: deque[tuple[int, Call]], running: dict[_Worker, int]) -> None:
         idle = [worker for worker in self._workers if worker not in running]
+        if waiting:
+            dead = [worker for worker in idle if not worker.is_alive()]
+            self._drop(dead)
+            idle = [worker for worker in idle if worker not in dead]
         while waiting:
             if not idle:
                 if len(self._workers) == self._settings.num_workers:
@@ -200,6 +228,27 @@ class RewardPool:
             f"Expected rewards from reward_func within {self._limit_s:g} s, got none",
             "make it faster, or raise timeout_s of RewardWorkers",
         )
+
+
+@contextlib.contextmanager
+def _calling(key: object) -> Generator[None]:
+    token = _CALLERS.set((*_CALLERS.get(), key))
+    try:
+        yield
+    finally:
+        _CALLERS.reset(token)
+
+
+def _called_here(func: Callable[..., Any], calls: Sequence[Call]) -> Generator[Outcome]:
+    for call in calls:
+        outcome: Outcome
+        try:
+            outcome = Returned(func(*call.args, **call.named))
+        except BaseException as exc:  # noqa: BLE001  # raised again where it is waited for
+            outcome = Raised(exc)
+        yield outcome
+        if isinstance(outcome, Raised):
+            return
 
 
 def _dismiss(team: _Team, workers: list[_Worker]) -> None:

@@ -34,9 +34,14 @@ class ThreadWorker:
         self._timeout_s = timeout_s
         self._inbox: queue.SimpleQueue[tuple[contextvars.Context, Call] | None]
         self._inbox = queue.SimpleQueue()
-        threading.Thread(
+        self._thread = threading.Thread(
             target=self._serve, args=(func, outbox), name="motet-reward", daemon=True
-        ).start()
+        )
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        """Tell whether the thread can take a call."""
+        return self._thread.is_alive()
 
     def start_call(self, call: Call) -> None:
         """Begin a call, in a copy of the caller's context: decimal precision, numpy's errstate."""

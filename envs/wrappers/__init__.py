@@ -9,7 +9,8 @@ from motet.envs.wrappers.record_transcripts import RecordTranscripts, load_trans
 from motet.envs.wrappers.reward_shaping import RewardShaping
 from motet.envs.wrappers.time_limit import TimeLimit
 from motet.envs.wrappers.transform_action import TransformAction, extract_tag, strip
-from motet.envs.wrappers.wrapper import Wrapper, WrapperState
+from motet.envs.wrappers.wrapper import Wrapper
+from motet.envs.wrappers.wrapper_state import WrapperState
 
 __all__ = [
     "HashingEncoder",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from motet.envs.task.parts import checked_count
+from motet.envs.task.parts import check_takes, checked_count
 from motet.envs.wrappers.features import mixed_seed
 
 Texts = tuple[str, ...]
@@ -168,6 +168,7 @@ def make_source(candidates: Any, agent_names: Sequence[str], k: int | None) -> S
     if callable(getattr(candidates, "act", None)):
         return WrittenCandidates(candidates, k)
     if callable(candidates):
+        check_takes(candidates, "candidates", "observation", "agent")
         return FunctionCandidates(candidates, k)
     return FixedCandidates(candidates, agent_names, k)
 
@@ -252,6 +253,8 @@ def _check_strategy(strategy: Any, agent: str) -> None:
         raise TypeError(
             f"Expected templates or functions as strategies of {agent}, got {strategy!r}."
         )
+    else:
+        check_takes(strategy, f"strategies of {agent}", "prompt")
 
 
 def _applied(strategy: Strategy, question: Question) -> str:

@@ -68,6 +68,8 @@ class Moment:
         turn: turns taken.
         observations: prompt by agent, those that leave included.
         live: agents that go on.
+        cut: agents whose episode something outside the task has cut; what they see is of the turn
+            that does not come, for learners to bootstrap from.
         rewards: of the last turn by agent; none at the start.
         infos: by agent.
     """
@@ -76,12 +78,18 @@ class Moment:
     turn: int
     observations: Mapping[str, str]
     live: Sequence[str]
+    cut: Sequence[str]
     rewards: Mapping[str, float]
     infos: Mapping[str, dict[str, Any]]
 
+    @property
+    def facing(self) -> list[str]:
+        """Agents that see a turn of the task before them, be it that it does not come."""
+        return [*self.live, *self.cut]
+
     def acts(self, agent: str) -> bool:
         """Whether the agent's pick counts in the coming turn."""
-        return agent in self.live and bool(self.infos[agent].get("acts", True))
+        return agent in self.facing and bool(self.infos[agent].get("acts", True))
 
 
 def mask_of(offered: Texts, k: int) -> NDArray[np.int8]:

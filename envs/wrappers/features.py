@@ -23,7 +23,6 @@ agent writes them: a policy can then tell them apart by nothing else.
 import hashlib
 import math
 import re
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -86,7 +85,7 @@ class HashingEncoder:
             raise TypeError(f"Expected a list of texts, got the text {texts[:60]!r}; pass [text].")
         features = np.zeros((len(texts), self.size))
         for i, text in enumerate(texts):
-            plain = unicodedata.normalize("NFKC", text).casefold()
+            plain = text.casefold()  # not normalised: NFKC is quadratic in runs of marks
             features[i] = _unit(_unit(self._words(plain)) + _unit(self._runs(plain)))
         return features.astype(np.float32).clip(-1, 1)
 
@@ -169,6 +168,8 @@ class ChoiceFeatures:
         Raises:
             ValueError: where the encoder's features have another shape or leave [-1, 1].
         """
+        if not views:
+            return np.zeros((0, self.size), np.float32)
         shown = [view.candidates if self._num_candidates else () for view in views]
         texts = list(dict.fromkeys([view.prompt for view in views]))
         texts = list(dict.fromkeys([*texts, *(text for those in shown for text in those)]))

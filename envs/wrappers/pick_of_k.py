@@ -64,7 +64,9 @@ class PickOfK(Wrapper):
     (K,) of int8, marks the picks that are allowed: where there are fewer than K candidates, the
     first ones. A pick outside raises, so an env with such turns needs a learner that heeds masks,
     such as MaskablePPO. An agent whose turn it is not (`infos[agent]["acts"]` is False) may pick
-    anything and says nothing; its mask leaves pick 0 alone, so that there is nothing to learn.
+    anything and says nothing; its mask leaves pick 0 alone, so that there is nothing to learn. An
+    agent that is cut from outside sees, and is offered, what the turn that does not come would
+    have brought: learners bootstrap from that.
 
     What a writer writes depends on the episode's seed, the turn and the agent. A writer that
     samples is asked once per turn for all episodes of a batch, and writes other texts in company
@@ -157,7 +159,7 @@ class PickOfK(Wrapper):
         """Offer the first choices, and encode what all agents see at once."""
         return self._presented(
             [
-                Moment(seed, 0, result.observations, result.live, {}, result.infos)
+                Moment(seed, 0, result.observations, result.live, (), {}, result.infos)
                 for result, seed in zip(results, seeds, strict=True)
             ]
         )
@@ -200,6 +202,7 @@ class PickOfK(Wrapper):
                     memory.turn + 1,
                     result.observations,
                     result.live,
+                    [agent for agent in result.observations if _was_cut(agent, result)],
                     result.rewards,
                     {
                         agent: {**info, "text": memory.played[agent]}
@@ -229,12 +232,12 @@ class PickOfK(Wrapper):
         questions = [
             Question(agent, moment.observations[agent], mixed_seed(moment.seed, moment.turn, agent))
             for moment in moments
-            for agent in moment.live
+            for agent in moment.facing
             if moment.acts(agent)
         ]
         texts = iter(self._source.offer(questions))
         offered = [
-            {agent: next(texts) if moment.acts(agent) else () for agent in moment.live}
+            {agent: next(texts) if moment.acts(agent) else () for agent in moment.facing}
             for moment in moments
         ]
         features = iter(
@@ -255,7 +258,7 @@ class PickOfK(Wrapper):
         )
         return [
             (
-                Choices(moment.seed, moment.turn, choices),
+                Choices(moment.seed, moment.turn, {a: choices[a] for a in moment.live}),
                 {agent: next(features) for agent in moment.observations},
                 {
                     agent: {**info, "action_mask": mask_of(choices.get(agent, ()), self.k)}
@@ -294,6 +297,10 @@ def _copied(space: Space) -> Space:
     twin.__dict__.update(space.__dict__)
     twin._np_random = deepcopy(space._np_random)
     return twin
+
+
+def _was_cut(agent: str, result: StepResult) -> bool:
+    return result.truncations[agent] and not result.terminations[agent]
 
 
 def _check_spaces(env: Any, names: Sequence[str]) -> None:

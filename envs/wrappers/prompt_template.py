@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from motet.envs.task.parts import check_takes
 from motet.envs.text_state import StepResult
 from motet.envs.wrappers.per_agent import one_each
 from motet.envs.wrappers.wrapper import Infos, Observations, Wrapper
@@ -99,6 +100,7 @@ def _compiled(template: Any) -> _Parts | Callable[[str, str, int], str]:
             "Expected a string or a function f(observation, agent, turn) as template, got "
             f"{template!r}."
         )
+    check_takes(template, "template", "observation", "agent", "turn")
     function: Callable[[str, str, int], str] = template
     return function
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from motet.envs.task.parts import check_takes
 from motet.envs.wrappers.per_agent import one_each
 from motet.envs.wrappers.wrapper import Wrapper
 
@@ -109,4 +110,5 @@ def _chain(func: Any) -> tuple[Func, ...]:
     for function in functions:
         if not callable(function):
             raise TypeError(f"Expected functions f(text) -> text as func, got {function!r}.")
+        check_takes(function, "func", "text")
     return functions

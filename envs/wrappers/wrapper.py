@@ -15,51 +15,22 @@ that overrides `reset` or `step` instead still works, and learners step it clone
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import gymnasium
+from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from motet.envs.task.parts import check_sequence
 from motet.envs.text_state import ResetResult, StepResult
+from motet.envs.wrappers.hook_results import checked_after, checked_begin
+from motet.envs.wrappers.wrapper_state import WrapperState
 
 Observations = dict[str, Any]
 Infos = dict[str, dict[str, Any]]
 
-
-@dataclass(frozen=True, slots=True)
-class WrapperState:
-    """A snapshot of a wrapper: its own part and that of the env inside.
-
-    Attributes:
-        memory: what the wrapper remembers of the episode.
-        agents: live agents.
-        stream: seed of the wrapper's random stream, and how many episodes it began.
-        inner: snapshot of the env inside.
-    """
-
-    memory: Any
-    agents: tuple[str, ...]
-    stream: tuple[int, int]
-    inner: Any
-
-    @property
-    def ended(self) -> bool:
-        """Whether the episode is over, be it that only the wrapper ended it."""
-        return not self.agents
-
-    @property
-    def row(self) -> int:
-        """Dataset row of the `TextEnv` inside."""
-        row: int = self.inner.row
-        return row
-
-    @property
-    def turn(self) -> int:
-        """Number of turns taken by the `TextEnv` inside."""
-        turn: int = self.inner.turn
-        return turn
+SNAPSHOTS = ("get_state", "set_state", "clone")
 
 
 class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyped here
@@ -73,19 +44,26 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         env: the env to wrap.
 
     Raises:
-        TypeError: where `env` is no PettingZoo parallel env.
+        TypeError: where `env` is no PettingZoo parallel env, or lacks one of the three.
     """
 
     def __init__(self, env: Any) -> None:
-        if not hasattr(env, "possible_agents") or not callable(getattr(env, "step", None)):
+        if not isinstance(env, ParallelEnv):
             raise TypeError(
                 f"Expected a PettingZoo ParallelEnv to wrap, got {env!r}; make one with "
                 "envs.make(id) first."
+            )
+        missing = [name for name in SNAPSHOTS if not callable(getattr(env, name, None))]
+        if missing:
+            raise TypeError(
+                f"Expected an env with {', '.join(SNAPSHOTS)} to wrap, got {env!r} without "
+                f"{', '.join(missing)}: wrappers take back a turn whose hooks fail, and are cloned."
             )
         super().__init__(env)
         self.agents: list[str] = []
         self._memory: Any = None
         self._started = False
+        self._depth: int = env._depth + 1 if isinstance(env, Wrapper) else 0
         self._stream = (int.from_bytes(os.urandom(6), "big"), 0)
 
     # --- hooks --------------------------------------------------------------------------------
@@ -178,7 +156,7 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         if seed is not None:
             self._stream = (int(seed), 0)
         started = ResetResult(None, observations, infos)
-        self._memory, observations, infos = self.after_reset_batch([started], [self._drawn()])[0]
+        self._memory, observations, infos = self._begin([started], [self._drawn()])[0]
         self._started = True
         self.agents = list(observations)
         return observations, infos
@@ -198,8 +176,8 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
             )
         memory, played = self.before_step_batch([self._memory], [actions])[0]
         before = self.env.get_state()
-        inner = StepResult(None, *self.env.step(played))
         try:
+            inner = StepResult(None, *self.env.step(played))
             self._memory, result = self._after([memory], [actions], [inner])[0]
         except BaseException:
             self.env.set_state(before)  # the turn was not played, and can be played again
@@ -216,11 +194,21 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.env})"
 
+    __repr__ = __str__
+
+    def __getattr__(self, name: str) -> Any:
+        if "env" not in self.__dict__:
+            raise AttributeError(
+                f"Expected __init__ of {type(self).__name__} to call super().__init__(env) first, "
+                f"got no env to look for {name!r} in."
+            )
+        return super().__getattr__(name)
+
     # --- snapshots ----------------------------------------------------------------------------
 
     def get_state(self) -> WrapperState:
         """Return a snapshot of this wrapper and of the env inside."""
-        return WrapperState(self._memory, tuple(self.agents), self._stream, self.env.get_state())
+        return self._snapshot(self._memory, self.agents, self._stream, self.env.get_state())
 
     def set_state(self, state: WrapperState, *, seed: int | None = None) -> None:
         """Go to a snapshot of this env or of a clone of it.
@@ -232,11 +220,7 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         Raises:
             TypeError: where `state` is something else.
         """
-        if not isinstance(state, WrapperState):
-            raise TypeError(
-                f"Expected a state that get_state() of {type(self).__name__} returned, got "
-                f"{state!r}."
-            )
+        self._check_own(state)
         self.env.set_state(state.inner, seed=seed)
         self._memory, self._stream = state.memory, state.stream
         self.agents, self._started = list(state.agents), True
@@ -263,10 +247,10 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         """Start an episode on each of several rows, without entering any; see `TextEnv`."""
         inner = self.env.reset_batch(rows, seeds=seeds)
         streams = [(int(seed), 0) for seed in (rows if seeds is None else seeds)]
-        begun = self.after_reset_batch(inner, [_episode_seed(stream) for stream in streams])
+        begun = self._begin(inner, [self._seed_of(stream) for stream in streams])
         return [
             ResetResult(
-                WrapperState(memory, tuple(observations), (entropy, count + 1), result.state),
+                self._snapshot(memory, observations, (entropy, count + 1), result.state),
                 observations,
                 infos,
             )
@@ -285,6 +269,10 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
 
         See `TextEnv.step_batch`; groups are judged by the rewards of the env inside.
         """
+        check_sequence("states", states)
+        check_sequence("joint actions", joint_actions)
+        for state in states:
+            self._check_own(state)
         if len(states) != len(joint_actions):
             raise ValueError(
                 f"Expected as many joint actions as states, got {len(states)} states and "
@@ -300,7 +288,7 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         )
         after = self._after([memory for memory, _ in before], joint_actions, inner)
         return [
-            result.at(WrapperState(memory, tuple(result.live), state.stream, result.state))
+            result.at(self._snapshot(memory, result.live, state.stream, result.state))
             for state, (memory, result) in zip(states, after, strict=True)
         ]
 
@@ -312,38 +300,55 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
         joint_actions: Sequence[Mapping[str, Any]],
         inner: Sequence[StepResult],
     ) -> list[tuple[Any, StepResult]]:
+        name = type(self).__name__
         after = self.after_step_batch(memories, joint_actions, inner)
         return [
-            (memory, _recredited(result, before))
-            for before, (memory, result) in zip(inner, after, strict=True)
+            checked_after(returned, before, name)
+            for before, returned in zip(inner, after, strict=True)
         ]
 
+    def _begin(
+        self, results: Sequence[ResetResult], seeds: Sequence[int]
+    ) -> list[tuple[Any, Observations, Infos]]:
+        name = type(self).__name__
+        return [checked_begin(one, name) for one in self.after_reset_batch(results, seeds)]
+
+    def _snapshot(
+        self, memory: Any, agents: Iterable[str], stream: tuple[int, int], inner: Any
+    ) -> WrapperState:
+        return WrapperState(memory, tuple(agents), stream, inner, type(self).__name__)
+
+    def _check_own(self, state: object) -> None:
+        name = type(self).__name__
+        if not isinstance(state, WrapperState):
+            raise TypeError(
+                f"Expected a state that get_state() of {name} returned, got {repr(state)[:200]}."
+            )
+        if state.wrapper != name:
+            raise TypeError(
+                f"Expected a state that get_state() of {name} returned, got one of "
+                f"{state.wrapper}: wrappers must be stacked as they were."
+            )
+
     def _drawn(self) -> int:
-        seed = _episode_seed(self._stream)
+        seed = self._seed_of(self._stream)
         self._stream = (self._stream[0], self._stream[1] + 1)
         return seed
+
+    def _seed_of(self, stream: tuple[int, int]) -> int:
+        """Mix the stream's seed, the episode's number and the layer into 63 bits (SplitMix64).
+
+        Else two wrappers of a stack, or one and the env, would draw the same.
+        """
+        entropy, episode = stream
+        mixed = entropy * 0x9E3779B97F4A7C15 + episode * 0xD1B54A32D192ED03
+        mixed = (mixed + (self._depth + 1) * 0x8CB92BA72F3D8DD7) & (2**64 - 1)
+        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & (2**64 - 1)
+        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & (2**64 - 1)
+        return (mixed ^ (mixed >> 31)) & (2**63 - 1)
 
     def _reseed(self, seed: int | None) -> None:
         if seed is not None:
             self._stream = (int(seed), 0)
             if self._started:
                 self._memory = self.with_seed(self._memory, self._drawn())
-
-
-def _episode_seed(stream: tuple[int, int]) -> int:
-    """Mix the stream's seed and the episode's number into 63 bits."""
-    entropy, episode = stream
-    return (entropy * 0x9E3779B97F4A7C15 + episode * 0xD1B54A32D192ED03) & (2**63 - 1)
-
-
-def _recredited(result: StepResult, before: StepResult) -> StepResult:
-    """Where a hook changed rewards, let infos say so and let each count for its turn alone."""
-    if result.rewards is before.rewards:
-        return result
-    infos = {
-        agent: {**info, "turn_reward": result.rewards[agent], "turns_credited": 1}
-        if "turn_reward" in info
-        else info
-        for agent, info in result.infos.items()
-    }
-    return replace(result, infos=infos, credit=None)

@@ -1,11 +1,13 @@
 """Evaluation: the env's own episodes, averaged."""
 
+import numpy as np
 import pytest
 from tiny import letter_agent, matching_env, tiny_agent
 
 from motet.agents import FixedAgent, RandomAgent
 from motet.algos import evaluate
 from motet.envs import TextEnv, make
+from motet.envs.wrappers import Wrapper
 
 TEAM = {"agent_0": FixedAgent("xx"), "agent_1": FixedAgent("xxx")}
 
@@ -55,6 +57,30 @@ def test_teams_of_shared_and_scripted_agents_play() -> None:
     assert scripted["return_mean"] == 2.0
     mixed = {"agent_0": FixedAgent("a"), "agent_1": RandomAgent(["a", "b"], seed=0)}
     assert 0.3 < evaluate(env, mixed, num_samples=50).metrics["reward_mean"] < 0.7
+
+
+@pytest.mark.parametrize("override", [False, True])
+def test_samples_of_a_row_do_not_share_what_wrappers_draw(override: bool) -> None:
+    class Numbered(Wrapper):
+        """Puts a random number behind the prompts."""
+
+        def after_reset(self, observations: dict, infos: dict, *, seed: int) -> tuple:
+            drawn = int(np.random.default_rng(seed).integers(10**9))
+            return None, {name: f"{text} {drawn}" for name, text in observations.items()}, infos
+
+    class Foreign(Numbered):
+        """Overrides `step`, and is cloned for every branch."""
+
+        def step(self, actions: dict) -> tuple:
+            return super().step(actions)
+
+    env = (Foreign if override else Numbered)(make("story-length-ratio-v0"))
+    rollout = evaluate(env, TEAM, [0, 1], num_samples=5).rollout
+    assert len({node.observations["agent_0"] for node in rollout.levels[0]}) == 10
+    assert rollout == evaluate(env, TEAM, [0, 1], num_samples=5).rollout
+    for row, first in ((0, 0), (1, 5)):  # the first episode of a row has the row as its seed
+        seen, _ = env.reset(seed=row, options={"row": row})
+        assert rollout.levels[0][first].observations == seen
 
 
 def test_an_env_without_a_dataset_needs_seeds() -> None:

@@ -97,6 +97,7 @@ def test_a_batch_ignores_actions_out_of_turn_too():
         ([], TypeError, "list of the agents that act in each turn"),
         (["agent_0"], TypeError, "put a single name into a list"),
         ([[]], ValueError, "at least one of"),
+        ([[["agent_0"]]], ValueError, r"to act in turn 1, got \[\['agent_0'\]\]"),
         ([["nobody"]], ValueError, r"to act in turn 1, got \['nobody'\]"),
         (lambda when: ["agent_0"], TypeError, "'when'.*row, turn"),
     ],

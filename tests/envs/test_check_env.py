@@ -19,7 +19,8 @@ from good_env import BROKEN, FixedStart, Good, GoodWrapper
 from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper
 
-from motet.envs import EnvCheckError, EnvSpec, TextSpace, check_env, registry, spec
+from motet.envs import EnvCheckError, EnvSpec, TextSpace, check_env, make, registry, spec
+from motet.envs.wrappers import Wrapper
 
 
 @pytest.mark.parametrize("env", [FixedStart, Good, Good(), lambda: GoodWrapper(Good())])
@@ -68,6 +69,55 @@ def test_an_instance_is_left_as_it_is():
     assert env.get_state() == before
 
 
+def test_agents_may_have_other_names_than_strings():
+    class Numbered(Good):
+        def __init__(self, num_turns=3):
+            super().__init__(num_turns)
+            self.possible_agents = [0, 1]
+            self.spaces = {agent: TextSpace() for agent in self.possible_agents}
+
+    check_env(Numbered)
+
+
+def test_an_episode_without_agents_is_caught():
+    class Deserted(Good):
+        def reset(self, seed=None, options=None):
+            super().reset(seed=seed, options=options)
+            self.agents = []
+            return {}, {}
+
+    with pytest.raises(EnvCheckError, match="at least one live agent after reset"):
+        check_env(Deserted)
+
+
+def test_what_nobody_can_change_may_come_again():
+    mask = np.ones(3, dtype=np.int8)
+
+    class Masked(Good):
+        def inform(self, agents):
+            return {agent: {**info, "mask": mask} for agent, info in super().inform(agents).items()}
+
+    with pytest.raises(EnvCheckError, match="fresh objects"):
+        check_env(Masked)
+    mask.flags.writeable = False
+    check_env(Masked)
+
+
+def test_a_wrapper_that_starts_batches_otherwise_is_caught():
+    class Forgetful(Wrapper):
+        def after_reset_batch(self, results, seeds):
+            begun = super().after_reset_batch(results, seeds)
+            return (
+                begun if len(begun) == 1 else [(None, {**o, "agent_0": ""}, i) for _, o, i in begun]
+            )
+
+    def factory():
+        return Forgetful(make("story-length-ratio-v0", num_turns=2))
+
+    with pytest.raises(EnvCheckError, match=r"observations after reset to row 0 .* reset_batch"):
+        check_env(factory)
+
+
 def test_an_instance_whose_clone_drops_its_wrapper_is_caught():
     class Nothing(Good):
         def clone(self, *, seed=None):
@@ -90,6 +140,8 @@ def test_wrong_arguments():
         check_env(Good, seeds=())
     with pytest.raises(TypeError, match="got 17"):
         check_env(17)
+    with pytest.raises(TypeError, match="a factory of ParallelEnvs, got one of None"):
+        check_env(lambda: None)
     with pytest.raises(TypeError, match=r"only with an id or a factory, got \['num_turns'\]"):
         check_env(Good(), num_turns=2)
 

@@ -1,12 +1,15 @@
 """Views of a parallel env: agent by agent for PettingZoo's AEC API, one agent for Gymnasium."""
 
 import contextlib
+import copy
 import io
+import pickle
 import warnings
 
 import gymnasium
 import numpy as np
 import pytest
+from asymmetric_envs import crowd
 from good_env import Good
 from gymnasium import error, spaces
 from gymnasium.utils.env_checker import check_env as check_gymnasium
@@ -193,6 +196,22 @@ def test_agents_that_left_see_nothing_do_nothing_and_earn_nothing():
     assert reward == 1 / (1 + 2 + 3) / 2, "the mean is over all agents"
 
 
+def test_an_agent_that_left_sees_the_shortest_text_of_its_space():
+    class Digits(Good):
+        def observation_space(self, agent):
+            return spaces.Text(9, min_length=2, charset="0123456789")
+
+        def observe(self, agents):
+            return dict.fromkeys(agents, "012")
+
+    env = to_gymnasium(Digits())
+    env.reset(seed=0)
+    for _ in range(2):
+        observation, *_ = env.step({"ann": "", "bob": ""})
+    assert observation == {"ann": "012", "bob": "00"}
+    assert observation in env.observation_space
+
+
 def test_a_cut_from_outside_is_a_truncation():
     env = to_gymnasium(Cut())
     env.reset(seed=0)
@@ -211,14 +230,19 @@ def test_masks_are_joined():
     env.step(1)
     with pytest.raises(ValueError, match="from 0 to 0 as the action of agent_0, got 1"):
         env.step(4)
+    with pytest.raises(error.ResetNeeded):
+        to_gymnasium(ragged()).action_masks()
+    texts = to_gymnasium(story())
+    texts.reset()
     with pytest.raises(TypeError, match="PickOfK"):
-        to_gymnasium(story()).action_masks()
+        texts.action_masks()
 
 
 def test_snapshots_and_clones():
     env = to_gymnasium(ragged())
     env.reset(seed=0)
     state = env.get_state()
+    assert pickle.loads(pickle.dumps(state)) == state == env.get_state()
     first = env.step(np.array([0, 1]))
     masks = env.action_masks()
     env.step(np.array([0, 0]))
@@ -266,6 +290,16 @@ def test_a_spec_makes_a_fresh_env_without_copying_the_dataset():
     assert to_gymnasium(Good()).spec is None
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_the_view_of_a_registered_env_pickles_and_copies_with_its_episode(copied):
+    env = to_gymnasium(picks(render_mode="ansi"))
+    env.reset(seed=0)
+    env.step(np.array([1, 4]))
+    twin = copied(env)
+    assert twin.spec.kwargs == {"render_mode": "ansi"}
+    assert data_equivalence(twin.step(np.array([2, 5])), env.step(np.array([2, 5])))
+
+
 def test_it_fits_gymnasiums_own_tools():
     env = gymnasium.wrappers.RecordEpisodeStatistics(to_gymnasium(picks()))
     env.reset(seed=0)
@@ -311,6 +345,11 @@ def test_bad_joint_actions(joint_action, action):
         (lambda: to_gymnasium(story(), reward="max"), ValueError, "'mean' or 'sum', got 'max'"),
         (lambda: to_gymnasium(picks(), joint_action="one"), ValueError, "'discrete', got 'one'"),
         (lambda: to_gymnasium(story(), joint_action="discrete"), ValueError, "PickOfK first"),
+        (
+            lambda: to_gymnasium(PickOfK(crowd(8), ["x"] * 300), joint_action="discrete"),
+            ValueError,
+            r"fewer than 2\^63 joint actions .* of 8 agents; use 'multi_discrete'",
+        ),
         (lambda: VIEWS["texts"]().step([1, 2]), TypeError, "a mapping of one action per agent"),
     ],
 )

@@ -219,7 +219,7 @@ def test_a_row_that_is_no_mapping_is_found_when_it_is_read():
 @pytest.mark.parametrize("value", [None, 3, ["a"], b"a"])
 def test_prompts_that_are_no_strings_name_row_and_value(value):
     rows = [{"prompt": "a"}, {"prompt": value}]
-    datasets = [rows, Squares(rows)]
+    datasets = [Squares(rows)]
     if value is None:
         datasets.append(Dataset.from_list(rows))
     for dataset in datasets:
@@ -227,6 +227,18 @@ def test_prompts_that_are_no_strings_name_row_and_value(value):
         with pytest.raises(TypeError) as caught:
             env.reset(options={"row": 1})
         assert f"prompt of agent_0 for row 1, got {value!r} of type" in str(caught.value)
+    for dataset in (rows, tuple(rows)):
+        with pytest.raises(TypeError) as caught:
+            TextEnv(dataset, zeros)
+        assert f"prompt of row 1, got {value!r} of type" in str(caught.value)
+        TextEnv(dataset, zeros, formatters=lambda row: str(row["prompt"])).reset(options={"row": 1})
+
+
+def test_a_prompt_that_is_no_string_names_the_line(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"q": "a"}\n\n{"q": null}\n')
+    with pytest.raises(TypeError, match=r"prompt of row 1 \(line 3 of .*got None.*formatters="):
+        TextEnv(path, zeros, column_mapping={"q": "prompt"})
 
 
 # --- what else is a dataset, and what is not --------------------------------------------------
@@ -427,6 +439,26 @@ def test_the_default_holds_out_a_tenth():
 def test_splits_that_cannot_be(eval_size, exception, sentence):
     with pytest.raises(exception, match=sentence):
         train_eval_split(ROWS, eval_size)
+
+
+@pytest.mark.parametrize(
+    ("seed", "exception", "sentence"),
+    [
+        (-1, ValueError, "seed of at least 0, got -1"),
+        ("a", TypeError, "integer as seed, got 'a'"),
+        (None, TypeError, "integer as seed, got None"),
+        (True, TypeError, "integer as seed, got True"),
+    ],
+)
+def test_seeds_of_a_split_that_cannot_be(seed, exception, sentence):
+    with pytest.raises(exception, match=sentence):
+        train_eval_split(ROWS, 1, seed=seed)
+
+
+def test_what_is_no_path_is_not_read():
+    for path in (None, 3, ROWS):
+        with pytest.raises(TypeError, match="path of a file of rows, got"):
+            load_rows(path)
 
 
 def test_a_stream_is_not_split():

@@ -222,6 +222,8 @@ def test_kwargs_that_json_cannot_hold(kwargs, where, sentence):
     [
         ("no json", ValueError, "Expecting value"),
         ("[1]", ValueError, r"JSON object with id and entry_point, .*kwargs.*, got \[1\]"),
+        ("{", ValueError, r"JSON text that to_json\(\) wrote, got '{': Expecting property name"),
+        (None, TypeError, r"JSON text that to_json\(\) wrote, got None"),
         ('{"id": "a-v0"}', ValueError, "with id and entry_point"),
         ('{"id": "a-v0", "entry_point": "m:E", "max_cycles": 3}', ValueError, "got {.*max_cycles"),
         ('{"id": "a-v0", "entry_point": 3}', TypeError, "callable or 'module:attribute'"),

@@ -14,7 +14,7 @@ from tiny import tiny_agent
 
 from motet.agents import FixedAgent, RandomAgent
 from motet.envs import TextBatch, TextEnv, check_env, make
-from motet.envs.wrappers import HashingEncoder, PickOfK
+from motet.envs.wrappers import HashingEncoder, PickOfK, TimeLimit
 
 LENGTHS = ["x" * 10 * (i + 1) for i in range(8)]
 ROWS = [{"prompt": f"prompt {i}"} for i in range(4)]
@@ -290,6 +290,24 @@ def test_agents_that_leave_early_choose_no_more():
         env.step({"ann": 0, "bob": 0})
 
 
+def test_an_agent_that_is_cut_sees_the_turn_that_does_not_come_and_chooses_no_more():
+    env = PickOfK(TimeLimit(task(2), 1), lambda seen, agent: [agent, "b"][: len(seen)], k=2)
+    uncut = PickOfK(task(2), lambda seen, agent: [agent, "b"][: len(seen)], k=2)
+    for one in (env, uncut):
+        one.reset(seed=0)
+    observations, _, _, truncations, infos = env.step({"agent_0": 1, "agent_1": 0})
+    expected = uncut.step({"agent_0": 1, "agent_1": 0})
+    assert truncations == dict.fromkeys(AGENTS, True)
+    for agent in AGENTS:
+        np.testing.assert_array_equal(observations[agent], expected[0][agent])
+        np.testing.assert_array_equal(
+            infos[agent]["action_mask"], expected[4][agent]["action_mask"]
+        )
+    assert infos["agent_0"]["action_mask"].tolist() == [1, 0]
+    assert env.choices("agent_0") == ()
+    assert env.action_masks() == {}
+
+
 # --- the contract ----------------------------------------------------------------------------
 
 FORMS = {
@@ -374,6 +392,16 @@ def test_a_batch_asks_writer_and_encoder_once_and_equals_single_steps():
             np.testing.assert_array_equal(after[0][agent], result.observations[agent])
             assert after[1][agent] == result.rewards[agent]
             assert after[4][agent]["text"] == result.infos[agent]["text"]
+
+
+def test_an_encoder_is_not_asked_about_nothing():
+    encoder = Letters()
+    batch = TextBatch(PickOfK(task(), LENGTHS, encoder=encoder))
+    batch.reset(rows=[0, 1])
+    batch.step([dict.fromkeys(AGENTS, 0)] * 2)
+    encoder.calls.clear()
+    assert batch.step([None, None]) == [None, None]
+    assert encoder.calls == []
 
 
 def test_siblings_that_pick_alike_play_the_same_text():

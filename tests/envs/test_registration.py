@@ -239,6 +239,26 @@ def test_a_dataset_alone_is_a_default_of_what_is_decorated():
     assert make("haiku-v0").dataset is ROWS
 
 
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"dataset": ROWS, "reward_fn": one}, "reward_func beside dataset .*, got reward_fn;"),
+        ({"dataset": ROWS, "reward_funcs": one}, "reward_func beside dataset .*, got reward_funcs"),
+        ({"train_dataset": ROWS, "reward_func": one}, "dataset beside reward_func .*, got train_d"),
+    ],
+)
+def test_a_misspelt_part_does_not_become_a_decorator(parts, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        register("haiku-v0", **parts)
+    assert not registry
+
+
+def test_kwargs_are_a_mapping():
+    with pytest.raises(TypeError, match=r"a mapping as kwargs of haiku-v0, got \[1\]"):
+        register("haiku-v0", TextEnv, kwargs=[1])
+    assert not registry
+
+
 def test_such_tasks_are_told_apart_by_their_reward_functions():
     register("haiku-v0", dataset=ROWS, reward_func=one)
     with pytest.raises(

@@ -95,6 +95,45 @@ def test_clones_in_several_threads_take_turns(kind):
     assert results == {i: [(i, i), (i + 1, i + 1)] for i in range(6)}
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_function_may_step_a_clone_of_its_own_env(num_workers):
+    def reward(first, second):
+        if first[0] == "raise":
+            raise KeyError("inside")
+        if first[0].startswith("look ahead "):
+            return [1 + score(env.clone(), ["a", first[0].removeprefix("look ahead ")])[1][0]]
+        return [float(len(first[0]))]
+
+    env = build(reward, RewardWorkers(num_workers))
+    assert score(env, ["look ahead look ahead abc", "ab"]) == [(5.0, 5.0), (2.0, 2.0)]
+    with pytest.raises(KeyError, match="inside") as caught:
+        score(env, ["ab", "look ahead raise"])
+    assert [note.partition("with the completions ")[2] for note in caught.value.__notes__] == [
+        "('raise', '').",
+        "('look ahead raise', '').",
+    ]
+    assert score(env, ["look ahead abcd"] * 3) == [(5.0, 5.0)] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_processor_may_step_a_clone_of_its_own_env(kind):
+    def processor(value):
+        return value if value < 3 else value + score(env.clone(), ["ab"])[0][0]
+
+    env = build(reward_functions.lengths, RewardWorkers(2, kind), reward_processor=processor)
+    assert score(env, ["abc", "a"]) == [(5.0, 5.0), (1.0, 1.0)]
+
+
+def test_a_function_cannot_close_the_env_that_waits_for_it():
+    def reward(first, second):
+        env.close()
+        return [0.0]
+
+    env = build(reward)
+    with pytest.raises(RuntimeError, match=r"Expected close\(\) of an env outside of its reward"):
+        score(env, ["a"])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forked_process_starts_workers_of_its_own(kind):
     env = build(reward_functions.lengths, RewardWorkers(1, kind))

@@ -1,6 +1,7 @@
 """Calls of a reward function that take too long, die, or cannot be sent."""
 
 import functools
+import multiprocessing
 import os
 import re
 import signal
@@ -98,14 +99,15 @@ def test_a_process_that_dies_is_an_error_not_a_hang(said, how, tmp_path):
     assert score(env, ["fine"] * 3) == [(4.0, 4.0)] * 3
 
 
-def test_a_process_that_is_killed_while_idle_is_an_error_once():
-    env = build(reward_functions.which_process, RewardWorkers(1, "process"))
-    pid = int(score(env, "a")[0][0])
-    os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not alive(pid))
-    with pytest.raises(RuntimeError, match="the death of its process by signal 9"):
-        score(env, "a")
-    assert int(score(env, "a")[0][0]) != pid
+def test_a_process_that_is_killed_while_idle_is_replaced_and_no_row_is_blamed():
+    env = build(reward_functions.which_process, RewardWorkers(2, "process"))
+    first, second = (int(reward) for reward, _ in score(env, "ab"))
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: first not in {child.pid for child in multiprocessing.active_children()})
+    others = {int(reward) for reward, _ in score(env, "abcd")}
+    assert second in others
+    assert len(others) == 2
+    assert first not in others
 
 
 # --- what does not pickle --------------------------------------------------------------------

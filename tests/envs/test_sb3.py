@@ -8,14 +8,15 @@ import pytest
 import torch
 from good_env import Good
 from gymnasium import error, spaces
+from gymnasium.utils.env_checker import data_equivalence
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from motet.agents import FixedAgent
 from motet.envs import TextEnv, make, to_gymnasium, to_sb3_vec_env
-from motet.envs.wrappers import PickOfK, Wrapper
+from motet.envs.wrappers import PickOfK, TimeLimit, Wrapper
 
 LENGTHS = ["x" * 10 * (i + 1) for i in range(8)]
 ROWS = [{"prompt": f"prompt {i}"} for i in range(7)]
@@ -173,6 +174,32 @@ def test_it_plays_the_episodes_of_separate_envs_stepped_one_by_one(shuffle):
     assert rows == set(range(7))
 
 
+@pytest.mark.parametrize("joint_action", ["multi_discrete", "discrete"])
+@pytest.mark.parametrize(
+    "make_env", [lambda: picks(shuffle=True), lambda: TimeLimit(picks(num_turns=3), 2)]
+)
+def test_one_team_plays_what_it_plays_in_stable_baselines3s_own_vec_env(make_env, joint_action):
+    env = to_sb3_vec_env(make_env(), 1, "centralised", joint_action=joint_action)
+    theirs = DummyVecEnv([lambda: to_gymnasium(make_env(), joint_action=joint_action)])
+    assert (env.observation_space, env.action_space) == (
+        theirs.observation_space,
+        theirs.action_space,
+    )
+    for one in (env, theirs):
+        one.seed(3)
+    np.testing.assert_array_equal(env.reset(), theirs.reset())
+    env.action_space.seed(0)
+    num_ended = 0
+    for _ in range(40):
+        actions = np.array([env.action_space.sample()])
+        ours, expected = env.step(actions), theirs.step(actions)
+        assert [part.dtype for part in ours[:3]] == [part.dtype for part in expected[:3]]
+        assert data_equivalence(ours, expected)
+        assert data_equivalence(env.reset_infos, theirs.reset_infos)
+        num_ended += int(ours[2][0])
+    assert num_ended == 20
+
+
 def test_episodes_side_by_side_are_not_the_same():
     env = to_sb3_vec_env(picks(num_turns=1), 3)
     env.seed(0)
@@ -214,6 +241,12 @@ def test_an_option_picks_the_row_of_the_next_reset():
     assert {info["row"] for info in env.reset_infos} == {6}
     env.reset()
     assert [info["row"] for info in env.reset_infos] == [0, 0, 1, 1], "the order was left alone"
+    env.set_options([{"row": 5}, {}, {"row": 3}, {"row": 3}])
+    env.reset()
+    assert [info["row"] for info in env.reset_infos] == [5, 5, 3, 3]
+    env.set_options([{"row": 1}, {"row": 2}, {}, {}])
+    with pytest.raises(ValueError, match=r"the same options for the 2 slots of .*, got .* 2\}"):
+        env.reset()
     env.set_options({"row": 1, "level": 2})
     with pytest.raises(ValueError, match=r"\{'row': i\} or nothing as options, .* 'level': 2"):
         env.reset()
@@ -277,6 +310,28 @@ def test_a_team_with_an_agent_that_left_early():
         assert rewards[0] == np.float32(expected[1])
         assert dones[0] == (expected[2] or expected[3]) == last
         assert infos[0]["TimeLimit.truncated"] is last
+
+
+@pytest.mark.parametrize(
+    "candidates", [LENGTHS, lambda seen, agent: [seen[:5], agent], FixedAgent("word")]
+)
+def test_a_cut_episode_ends_on_what_the_next_turn_would_show(candidates):
+    k = None if candidates is LENGTHS else 2
+    cut_inside = to_sb3_vec_env(PickOfK(TimeLimit(task(), 1), candidates, k=k), 2)
+    cut_outside = to_sb3_vec_env(TimeLimit(PickOfK(task(), candidates, k=k), 1), 2)
+    uncut = to_sb3_vec_env(PickOfK(task(), candidates, k=k), 2)
+    seen = []
+    for env in (cut_inside, cut_outside, uncut):
+        env.seed(0)
+        env.reset()
+        observations, _, dones, infos = env.step(np.zeros(4, int))
+        assert dones.all() == (env is not uncut)
+        if dones.all():
+            assert {info["TimeLimit.truncated"] for info in infos} == {True}
+            observations = np.stack([info["terminal_observation"] for info in infos])
+        seen.append(observations)
+    np.testing.assert_array_equal(seen[0], seen[2])
+    np.testing.assert_array_equal(seen[1], seen[2])
 
 
 def test_attributes_and_methods_are_those_of_each_slots_episode():
@@ -371,14 +426,32 @@ def test_agents_that_share_a_policy_need_the_same_spaces():
     assert env.action_space == spaces.MultiDiscrete([8, 5])
 
 
+def test_an_env_that_cannot_be_cloned():
+    class NoClone(Good):
+        clone = None
+
+        def observation_space(self, agent):
+            return spaces.Box(-1, 1, (3,), np.float32)
+
+        def action_space(self, agent):
+            return spaces.Discrete(2)
+
+    with pytest.raises(TypeError, match=r"Expected an env with clone\(\), .*check_env lists"):
+        to_sb3_vec_env(NoClone())
+
+
 def test_actions_before_a_reset_or_too_few_or_masked():
     env = to_sb3_vec_env(ragged(), 2)
     with pytest.raises(error.ResetNeeded):
         env.step(np.zeros(4, int))
+    with pytest.raises(error.ResetNeeded):
+        env.env_method("action_masks")
     env.set_options({"row": 2})
     env.reset()
-    with pytest.raises(ValueError, match="4 actions, got 3"):
+    with pytest.raises(ValueError, match=r"4 actions of Discrete\(3\), got .* shape \(3,\)"):
         env.step(np.zeros(3, int))
+    with pytest.raises(ValueError, match=r"integers as actions, got array\(\[0.9, 0"):
+        env.step(np.full(4, 0.9))
     with pytest.raises(ValueError, match="as the action of agent_0, got 2; infos"):
         env.step(np.array([2, 2, 2, 2]))
 

@@ -120,7 +120,7 @@ def test_the_length_is_unknown_until_the_end_was_seen():
     assert view.num_rows is None
     assert not view.has_row(23)
     assert len(view) == 23
-    with pytest.raises(TypeError, match="integer"):
+    with pytest.raises(TypeError, match="an integer as the index of a row, got"):
         view["prompt"]
 
 

@@ -124,6 +124,15 @@ def test_a_bound_argument_wins_over_a_column_of_its_name():
     assert started(functools.partial(reward, answer=3.0)).step(SAID)[1]["agent_0"] == 3.0
 
 
+async def judged_later(first, second):
+    return [1.0] * len(first)
+
+
+class JudgedLater:
+    async def __call__(self, first, second):
+        return [1.0] * len(first)
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -133,6 +142,10 @@ def test_a_bound_argument_wins_over_a_column_of_its_name():
         (lambda first, second, wanted, /: [1.0], "fills the parameter 'wanted'"),
         (functools.partial(lambda a, b, c, d: [1.0], c=1), "fills the parameter 'd'"),
         ("ones", "a callable as reward_func, got 'ones'"),
+        (lambda a, b, c: [1.0], "the first ones are the completions of agent_0, .*agent_1, and"),
+        (judged_later, "returns its result as reward_func, got the coroutine function .*asyncio"),
+        (functools.partial(judged_later), "returns its result as reward_func"),
+        (JudgedLater(), "returns its result as reward_func"),
         (max, "parameters can be read as reward_func, got <built-in function max>"),
     ],
 )

@@ -1,5 +1,6 @@
 """TextBatch: many episodes at once are what they are one by one, and errors leave them alone."""
 
+import numpy as np
 import pytest
 from asymmetric_envs import dilemma
 from good_env import Good
@@ -184,6 +185,47 @@ def test_a_step_that_fails_moves_nobody():
     assert batch.states == states
 
 
+def test_arguments_of_other_types_move_nobody():
+    batch = TextBatch(story())
+    both = {"agent_0": "", "agent_1": ""}
+    batch.reset(rows=[0, 1])
+    states = list(batch.states)
+    tried = batch.expand(0, [both, both])
+    for rows in (4, "01", {0: 1}, (row for row in (0, 1))):
+        with pytest.raises(TypeError, match="a list of rows, got"):
+            batch.reset(rows=rows)
+    with pytest.raises(TypeError, match="a list of seeds, got 3"):
+        batch.reset(seeds=3)
+    for joint_actions in (None, both, (both for _ in range(2))):
+        with pytest.raises(TypeError, match="a list of joint actions, got"):
+            batch.step(joint_actions)
+    with pytest.raises(TypeError, match="a list of groups, got 0"):
+        batch.step([both, both], 0)
+    with pytest.raises(TypeError, match=r"a list of joint actions to try, got {'agent_0'"):
+        batch.expand(0, both)
+    with pytest.raises(TypeError, match=r"a list of lists of joint actions, .* got None"):
+        batch.expand_all(None)
+    for place in ("0", True, None, 0.0):
+        with pytest.raises(TypeError, match="number of an episode, got"):
+            batch.select(place, tried[0])
+    with pytest.raises(TypeError, match="a list of episodes, got 1"):
+        batch.restart(1, rows=[0])
+    for result in (None, 1, tried):
+        with pytest.raises(TypeError, match="one result that step or expand returned, got"):
+            batch.select(0, result)
+    assert batch.states == states
+    batch.select(np.int64(1), tried[1])
+    assert batch.states == [states[0], tried[1].state]
+
+
+def test_the_repr_counts_episodes():
+    batch = TextBatch(story(early_termination_threshold=-1.0))
+    batch.reset(rows=[0, 1])
+    assert repr(batch).endswith(": 2 episodes, 2 live>")
+    batch.step([{"agent_0": "", "agent_1": ""}] * 2)
+    assert repr(batch).endswith(": 2 episodes, 0 live>")
+
+
 def test_wrong_arguments():
     batch = TextBatch(story(early_termination_threshold=-1.0))
     both = {"agent_0": "", "agent_1": ""}
@@ -204,6 +246,8 @@ def test_wrong_arguments():
         batch.expand_all([[both]])
     with pytest.raises(ValueError, match="each of 1 episodes, got 2"):
         batch.restart([0], rows=[1, 2])
+    with pytest.raises(ValueError, match=r"each episode once, got \[1, 1\]"):
+        batch.restart([1, 1], rows=[1, 2])
     batch.step([both, both])
     assert batch.agents == [[], []]
     with pytest.raises(ValueError, match="None as the joint action of episode 1"):
@@ -212,6 +256,8 @@ def test_wrong_arguments():
         batch.expand(0, [both])
     with pytest.raises(TypeError, match=r"an env with clone\(\)"):
         TextBatch(17)
+    with pytest.raises(TypeError, match=r"got the class <class 'motet\.envs\.text_env\.TextEnv'>"):
+        TextBatch(TextEnv)
     with pytest.raises(TypeError, match="only for a TextEnv"):
         TextBatch(Good(), reward_workers=2)
     with pytest.raises(ValueError, match="Expected seeds for an env without a dataset"):

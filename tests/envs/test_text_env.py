@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import error
 
+from motet import envs
 from motet.envs.text_env import TextEnv
 from motet.envs.text_space import TextSpace
 
@@ -390,6 +391,49 @@ def test_set_state_takes_only_states(state):
     env.step(BOTH)
 
 
+def stopped(**kwargs):
+    """Return the state in which an episode stands that was played to the turn before its last."""
+    env = make(**kwargs)
+    env.reset(options={"row": env.num_rows - 1})
+    for _ in range(env.num_turns - 1):
+        env.step(dict.fromkeys(env.agents, ""))
+    return env.get_state()
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        (
+            stopped(num_agents=1, reward_func=lambda only: [0.0]),
+            r"2 agents, 2 turns, 5 rows; got one of 1 agents, running after 0 turns, on row 4",
+        ),
+        (stopped(num_turns=3), "got one of 2 agents, running after 2 turns, on row 4"),
+        (stopped(dataset=ROWS * 2), "got one of 2 agents, running after 0 turns, on row 9"),
+    ],
+)
+def test_a_state_of_another_env_is_refused_and_loses_nothing(state, sentence):
+    env = make(num_turns=2)
+    env.reset(seed=0)
+    before = env.get_state()
+    with pytest.raises(ValueError, match=sentence):
+        env.set_state(state)
+    with pytest.raises(ValueError, match=sentence):
+        env.step_batch([before, state], [BOTH, BOTH])
+    assert env.get_state() == before
+    env.step(BOTH)
+
+
+def test_a_refused_seed_leaves_the_episode_alone():
+    env = make(num_turns=2)
+    env.reset(seed=0)
+    start = env.get_state()
+    env.step(BOTH)
+    before = env.get_state()
+    with pytest.raises(error.Error, match="greater or equal to zero"):
+        env.set_state(start, seed=-1)
+    assert env.get_state() == before
+
+
 def test_there_is_nothing_to_snapshot_before_reset():
     with pytest.raises(error.ResetNeeded, match="reset"):
         make().get_state()
@@ -451,7 +495,25 @@ def test_step_batch_refuses_what_does_not_fit():
         env.step_batch([env.get_state()], [BOTH])
     with pytest.raises(ValueError, match=r"\['agent_1'\] missing"):
         env.step_batch([state], [{"agent_0": "a"}])
+    with pytest.raises(TypeError, match="a list of states, got TextState"):
+        env.step_batch(state, [BOTH])
+    with pytest.raises(TypeError, match=r"a list of joint actions, got {'agent_0'"):
+        env.step_batch([state], BOTH)
+    with pytest.raises(TypeError, match="a list of groups, got 0"):
+        env.step_batch([state], [BOTH], 0)
+    with pytest.raises(TypeError, match="got a ResetResult; pass its `state`"):
+        env.step_batch(env.reset_batch([0]), [BOTH])
+    for rows in (3, None, "01", (row for row in (0, 1))):
+        with pytest.raises(TypeError, match="a list of rows, got"):
+            env.reset_batch(rows)
+    with pytest.raises(TypeError, match="a list of seeds, got 5"):
+        env.reset_batch([0], seeds=5)
     assert env.step_batch([], []) == []
+
+
+def test_reprs_name_the_task():
+    assert repr(make()) == "<TextEnv text_env>"
+    assert repr(envs.make("story-length-ratio-v0")) == "<TextEnv story-length-ratio-v0>"
 
 
 # --- what cannot be built --------------------------------------------------------------------
@@ -469,6 +531,12 @@ def test_step_batch_refuses_what_does_not_fit():
         ({"num_agents": 0}, ValueError, "num_agents of at least 1, got 0"),
         ({"agent_names": ["a"]}, ValueError, r"2 different agent_names, got \['a'\]"),
         ({"agent_names": ["a", "a"]}, ValueError, "2 different agent_names"),
+        ({"agent_names": ["a", "b", "c"]}, ValueError, "num_agents is how many"),
+        ({"agent_names": ["a", ""]}, TypeError, "non-empty strings as agent_names"),
+        ({"formatters": lambda: ""}, TypeError, r"one row as formatters, got .*parameters \(\)"),
+        ({"formatters": [str, lambda a, b: a]}, TypeError, r"one row .*parameters \(a, b\)"),
+        ({"reward_processor": lambda r, s: r}, TypeError, r"one reward .*parameters \(r, s\)"),
+        ({"reward_processor": lambda: 1.0}, TypeError, r"one reward .*parameters \(\)"),
         ({"num_turns": 0}, ValueError, "num_turns of at least 1, got 0"),
         ({"num_turns": 2, "transition": None}, ValueError, "transition for num_turns=2, got None"),
         ({"early_termination": "never"}, ValueError, "'group' or 'branch', got 'never'"),
@@ -518,8 +586,10 @@ def test_prompts_must_be_texts_that_utf_8_can_encode():
 
 
 def test_prompts_must_be_strings():
+    with pytest.raises(TypeError, match="prompt of row 0, got 3 of type int; pass formatters="):
+        make(dataset=[{"prompt": 3}])
     with pytest.raises(TypeError, match="prompt of agent_0 for row 0, got 3 of type int"):
-        make(dataset=[{"prompt": 3}]).reset()
+        make(formatters=lambda row: 3).reset()
 
 
 def test_a_row_that_lacks_a_column_is_found_when_the_env_is_built():
