@@ -8,13 +8,15 @@ READY := $(VENV)/.ready
 # The libraries that we measure ourselves against; the project itself never needs them.
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/.ready
+PEERS_VENV := .venv-bench-peers
+PEERS_READY := $(PEERS_VENV)/.ready
 # One torch thread for each of two workers: more threads than cores wait for each other for seconds.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 # Where the type checker looks: the same namespace that the wheel installs.
 TYPES := .types
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow real lint format type build bench-env clean
+.PHONY: help demo test slow real lint format type build bench-env bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -67,5 +69,18 @@ $(BENCH_READY): pyproject.toml constraints.txt tests/benchmarks/requirements.txt
 bench-env: $(BENCH_READY) ## measure env steps and clones, beside TextArena and PettingZoo
 	OMP_NUM_THREADS=1 $(BENCH_VENV)/bin/python tests/benchmarks/bench_env.py $(ARGS)
 
+$(PEERS_READY): pyproject.toml constraints.txt tests/benchmarks/requirements-peers.txt
+	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(PEERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt \
+		--requirement tests/benchmarks/requirements-peers.txt
+	$(PEERS_VENV)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $(PEERS_READY)
+
+# Where the peers cannot be installed, their rows say so and Motet is measured all the same.
+bench: $(READY) ## measure training, beside CoMLRL and TRL: half an hour
+	-@$(MAKE) --no-print-directory $(PEERS_READY)
+	$(BIN)/python tests/benchmarks/bench_peers.py $(ARGS)
+
 clean: ## remove everything that was built
-	rm -rf $(VENV) $(BENCH_VENV) $(TYPES) build dist out *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) $(PEERS_VENV) $(TYPES) build dist out *.egg-info

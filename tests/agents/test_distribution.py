@@ -134,3 +134,29 @@ def test_draws_have_the_distribution_frequencies() -> None:
 def test_impossible_settings_are_refused(settings_: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         GenerationConfig(**settings_)
+
+
+@pytest.mark.parametrize("size", [300, 20_000, 49_152, 50_001])
+@pytest.mark.parametrize("generation", [GenerationConfig(), GenerationConfig(top_k=5)])
+def test_blocks_of_a_large_vocabulary_draw_what_a_plain_inversion_draws(
+    size: int, generation: GenerationConfig
+) -> None:
+    log_probs = sampling_log_probs(logits(rows=1, size=size), generation).expand(500, -1)
+    uniforms = torch.rand(500, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    uniforms[:3] = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
+    cumulative = log_probs[0].exp().double().cumsum(-1)
+    expected = torch.searchsorted(cumulative, uniforms * cumulative[-1], right=True)
+    drawn = pick(log_probs, uniforms)
+    assert bool(log_probs[0, drawn].isfinite().all()), "a token that cannot be sampled"
+    assert torch.equal(drawn[1:2], expected[1:2])
+    # blocks add up in another order: a number next to a token's edge may fall on its other side
+    assert (drawn == expected).float().mean() > 0.99
+
+
+def test_rounding_never_draws_a_token_without_probability() -> None:
+    log_probs = torch.full((1, 20_000), -torch.inf)
+    log_probs[0, [3, 700, 12_345]] = torch.tensor([0.1, 0.2, 0.7]).log()
+    highest = torch.tensor([1.0], dtype=torch.float64)  # as u * total can come out
+    for width in (20_000, 13_000):
+        assert pick(log_probs[:, :width], highest).tolist() == [12_345]
+    assert pick(log_probs, torch.zeros(1, dtype=torch.float64)).tolist() == [3]

@@ -1,0 +1,70 @@
+"""How fast this machine multiplies and copies, and how large a model is: what floors come from.
+
+Run by `make bench` in a process of its own, `python machine_rates.py MODEL RATES.json`.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_SIDE = 2_048
+_COPIED_BYTES = 2**28
+_REPEATS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What floors are computed from.
+
+    Attributes:
+        gemm_flops: floating-point operations per second of a product of two float32 matrices of
+            2,048 rows and columns, two for each multiplication and addition.
+        copy_bytes: bytes read plus bytes written per second while 256 MiB are copied.
+        body_parameters: weights that every token goes through, the head and embeddings aside.
+        head_parameters: weights of the output head.
+    """
+
+    gemm_flops: float
+    copy_bytes: float
+    body_parameters: int
+    head_parameters: int
+
+
+def measure_rates(model: str) -> Rates:
+    """Return the medians of some repetitions, and the model's sizes."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    left, right = torch.rand(_SIDE, _SIDE), torch.rand(_SIDE, _SIDE)
+    product = torch.empty(_SIDE, _SIDE)
+    source = torch.ones(_COPIED_BYTES // 4)
+    target = torch.zeros_like(source)
+    network = AutoModelForCausalLM.from_pretrained(model)
+    head = network.get_output_embeddings().weight
+    embeddings = network.get_input_embeddings().weight
+    ends = {id(weight): weight.numel() for weight in (head, embeddings)}  # one where they are tied
+    return Rates(
+        gemm_flops=2 * _SIDE**3 / _seconds(lambda: torch.mm(left, right, out=product)),
+        copy_bytes=2 * _COPIED_BYTES / _seconds(lambda: target.copy_(source)),
+        body_parameters=network.num_parameters() - sum(ends.values()),
+        head_parameters=head.numel(),
+    )
+
+
+def _seconds(do: Callable[[], Any]) -> float:
+    do()
+    times = []
+    for _ in range(_REPEATS):
+        begun = time.perf_counter()
+        do()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(asdict(measure_rates(sys.argv[1]))), encoding="utf-8")
