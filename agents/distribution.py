@@ -50,6 +50,12 @@ def kept_tokens(logits: Tensor, top_k: int | None, top_p: float | None) -> Tenso
     return kept
 
 
+def _tempered(logits: Tensor, generation: GenerationConfig) -> Tensor:
+    scaled = logits.float()
+    # a division by one would still copy a batch of vocabularies
+    return scaled if generation.temperature == 1 else scaled / generation.temperature
+
+
 def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
     """Return log-probabilities of every token under the distribution to sample from.
 
@@ -60,7 +66,7 @@ def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
     Returns:
         (..., V) float32, -inf where a token cannot be sampled.
     """
-    tempered = logits.float() / generation.temperature
+    tempered = _tempered(logits, generation)
     kept = kept_tokens(tempered, generation.top_k, generation.top_p)
     if kept is not None:
         tempered = tempered.masked_fill(~kept, -torch.inf)
@@ -81,7 +87,7 @@ def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig
     Returns:
         (...) float32.
     """
-    tempered = logits.float() / generation.temperature
+    tempered = _tempered(logits, generation)
     kept = kept_tokens(tempered.detach(), generation.top_k, generation.top_p)
     chosen = tokens.unsqueeze(-1)
     if kept is not None:
