@@ -78,7 +78,7 @@ $(PEERS_READY): pyproject.toml constraints.txt tests/benchmarks/requirements-pee
 	@touch $(PEERS_READY)
 
 # Where the peers cannot be installed, their rows say so and Motet is measured all the same.
-bench: $(READY) ## measure training, beside CoMLRL and TRL: half an hour
+bench: $(READY) ## measure training, beside CoMLRL and TRL: 20 to 40 minutes
 	-@$(MAKE) --no-print-directory $(PEERS_READY)
 	$(BIN)/python tests/benchmarks/bench_peers.py $(ARGS)
 

@@ -7,18 +7,20 @@ in turns where there are several repetitions; times are medians.
 
 | side    | what it is                                                                           |
 |---------|--------------------------------------------------------------------------------------|
-| motet   | with all prompts of a rollout at once, as one would use it; and one by one, as the   |
-|         | peers go                                                                             |
+| motet   | with all prompts of a rollout at once, as one would use it; one by one, as the peers |
+|         | go; and as many at once as TRL                                                       |
 | comlrl  | 1.4.3, its MAGRPOTrainer, which takes prompts one by one                             |
-| trl     | 1.16.0, its GRPOTrainer, at one turn: it trains one policy, and its seconds count    |
-|         | twice, once for each agent; its memory is that of one                                |
+| trl     | 1.16.0, its GRPOTrainer, at one turn, one by one and all at once: it trains one      |
+|         | policy, and its seconds count twice, once for each agent; its memory is that of one  |
 
 A peer's time is proportional to its prompts, so it runs few of them and is compared per prompt;
-with the pocket model CoMLRL runs twice as many as well, which shows it. Generation includes rewards
-and the env. Tokens are new tokens per second of generation, and of the update. `training_floor`
-defines the floor. A side that does not run says why in its row.
+with the pocket model CoMLRL runs twice as many as well, which shows how far that holds. Generation
+includes rewards and the env. Tokens are new tokens per second of generation, and of the update.
+`training_floor` defines the floor; the rates that it comes from are measured before and after each
+run and stand in its row, for a machine that is shared is not equally fast for all: compare sides
+where these agree. A side that does not run says why in its row.
 
-    make bench                           # SmolLM2-135M-Instruct; half an hour on two CPU cores
+    make bench                           # SmolLM2-135M-Instruct; 20 to 40 minutes on 2 cores
     make bench ARGS="--model pocket"     # the embedded model of a million weights; minutes
     make bench ARGS="--turns 1 --sides motet trl --json out/bench.json"
 """
@@ -36,8 +38,8 @@ from pathlib import Path
 from typing import Any
 
 from bench_env import describe_run
-from machine_rates import Rates
-from training_table import Outcome, print_table
+from machine_rates import Rates, mean_rates
+from training_table import Outcome, Run, print_table
 from training_work import Measured, Work
 
 from motet.envs.story_length_ratio import PROMPTS
@@ -76,15 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     results: list[dict[str, Any]] = []
     for turns in args.turns:
         cases = cases_of(args, model, turns)
-        outcomes: list[list[Outcome]] = [[] for _ in cases]
-        rates = [runner.rates(model)]
+        runs: list[list[Run]] = [[] for _ in cases]
+        before = runner.rates(model)
         for repetition in range(args.repeats):
-            for case, of_case in zip(cases, outcomes, strict=True):
-                of_case.append(runner.run(case, repetition))
-            rates.append(runner.rates(model))
-        rows = list(zip(cases, outcomes, strict=True))
-        print_table([(case.name, case.work, of_case) for case, of_case in rows], rates)
-        results.append(as_json(rows, rates))
+            for case, of_case in zip(cases, runs, strict=True):
+                outcome = runner.run(case, repetition)
+                after = runner.rates(model)
+                of_case.append(Run(outcome, mean_rates(before, after)))
+                before = after
+        rows = list(zip(cases, runs, strict=True))
+        print_table([(case.name, case.work, of_case) for case, of_case in rows])
+        results += [as_json(case, of_case) for case, of_case in rows]
     print(f"\nIt took {(time.perf_counter() - begun) / 60:.1f} minutes.")
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +127,7 @@ def cases_of(args: argparse.Namespace, model: Path, turns: int) -> list[Case]:
     """Return the rows for one number of turns."""
     generations, new_tokens = SETTINGS[turns]
 
-    def case(side: str, how: str, count: int, at_once: int) -> Case:
+    def case(side: str, count: int, at_once: int) -> Case:
         work = Work(
             model=str(model),
             prompts=PROMPTS[:count],
@@ -132,22 +136,26 @@ def cases_of(args: argparse.Namespace, model: Path, turns: int) -> list[Case]:
             num_generations=generations,
             max_new_tokens=new_tokens,
         )
+        how = f"{count} one by one" if at_once == 1 else f"{count} at once"
         return Case(side, f"{side}, {how}", work)
 
     width = args.prompts or NUM_PROMPTS[args.model][turns]
     few = {side: args.peer_prompts or NUM_PEER_PROMPTS[args.model][side] for side in SIDES}
     cases = [
-        case("motet", "all at once", width, width),
-        case("motet", "one by one", few["motet"], 1),
-        case("comlrl", "one by one", few["comlrl"], 1),
+        case("motet", width, width),
+        case("motet", few["motet"], 1),
+        case("comlrl", few["comlrl"], 1),
     ]
     if args.model == "pocket":
-        cases.append(case("comlrl", "twice as many", min(2 * few["comlrl"], len(PROMPTS)), 1))
+        cases.append(case("comlrl", min(2 * few["comlrl"], len(PROMPTS)), 1))
     if turns == 1:
-        cases.append(case("trl", "one by one", few["trl"], 1))
-        if few["trl"] > 1:
-            cases.append(case("trl", "all at once", few["trl"], few["trl"]))
-    return [case for case in cases if case.side in args.sides]
+        cases += [
+            case("trl", few["trl"], 1),
+            case("trl", few["trl"], few["trl"]),
+            case("motet", few["trl"], few["trl"]),  # as wide as TRL
+        ]
+    distinct = {case.name: case for case in cases}
+    return [case for case in distinct.values() if case.side in args.sides]
 
 
 class Runner:
@@ -244,21 +252,17 @@ def print_about(about: Mapping[str, Any], args: argparse.Namespace) -> None:
     print(f"threads    {args.num_threads} for every side; {args.repeats} run(s) of each")
 
 
-def as_json(
-    rows: Sequence[tuple[Case, Sequence[Outcome]]], rates: Sequence[Rates]
-) -> dict[str, Any]:
+def as_json(case: Case, runs: Sequence[Run]) -> dict[str, Any]:
     return {
-        "rates": [asdict(each) for each in rates],
-        "sides": [
+        "name": case.name,
+        "work": asdict(case.work),
+        "runs": [
             {
-                "name": case.name,
-                "work": asdict(case.work),
-                "runs": [
-                    {"missing": outcome} if isinstance(outcome, str) else asdict(outcome)
-                    for outcome in outcomes
-                ],
+                "rates": asdict(run.rates),
+                "measured": None if isinstance(run.outcome, str) else asdict(run.outcome),
+                "missing": run.outcome if isinstance(run.outcome, str) else None,
             }
-            for case, outcomes in rows
+            for run in runs
         ],
     }
 

@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,15 @@ def measure_rates(model: str) -> Rates:
         copy_bytes=2 * _COPIED_BYTES / _seconds(lambda: target.copy_(source)),
         body_parameters=network.num_parameters() - sum(ends.values()),
         head_parameters=head.numel(),
+    )
+
+
+def mean_rates(before: Rates, after: Rates) -> Rates:
+    """Return the rates of a run, from those before and after it."""
+    return replace(
+        before,
+        gemm_flops=(before.gemm_flops + after.gemm_flops) / 2,
+        copy_bytes=(before.copy_bytes + after.copy_bytes) / 2,
     )
 
 
