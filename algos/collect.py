@@ -15,7 +15,7 @@ import numpy as np
 from motet.agents import Agent, Completion
 from motet.algos.rollout import Node, Rollout
 from motet.algos.team import check_agent
-from motet.envs.simulator import Simulator, make_simulator
+from motet.envs.simulator import Simulator, make_simulator, step_siblings
 from motet.envs.text_state import StepResult
 
 JointMode = Literal["aligned", "cross"]
@@ -111,7 +111,9 @@ def collect_rollouts(
             )
         completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
         joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
-        results = _stepped(simulator, live, _actions(live, completions, joint))
+        results = step_siblings(
+            simulator, [node.state for node in live], _actions(live, completions, joint)
+        )
         nodes, live = _level(live, completions, joint, results, turn=len(levels) + 1)
         levels.append(nodes)
     return Rollout(tuple(env.possible_agents), tuple(levels))
@@ -224,22 +226,6 @@ def _seeds_of_rows(rows: Sequence[int]) -> list[int]:
         seeds.append(row + seen[row] * 2**32)
         seen[row] += 1
     return seeds
-
-
-def _stepped(
-    simulator: Simulator, live: Sequence[_Live], actions: Sequence[Sequence[dict[str, str]]]
-) -> list[list[StepResult]]:
-    """Take all joint actions of all nodes at once; those of a node are a group of siblings."""
-    groups = [index for index, joint in enumerate(actions) for _ in joint]
-    flat = simulator.step(
-        [live[index].state for index in groups],
-        [action for joint in actions for action in joint],
-        groups,
-    )
-    results: list[list[StepResult]] = [[] for _ in live]
-    for index, result in zip(groups, flat, strict=True):
-        results[index].append(result)
-    return results
 
 
 def _level(

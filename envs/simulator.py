@@ -44,6 +44,33 @@ def make_simulator(env: Any) -> Simulator:
     return BatchedStates(env) if steps_in_batches(env) else ClonedEpisodes(env)
 
 
+def step_siblings(
+    simulator: Simulator,
+    states: Sequence[Any],
+    joint_actions: Sequence[Sequence[Mapping[str, Any]]],
+) -> list[list[StepResult]]:
+    """Try several joint actions from each state at once; those of a state are one group.
+
+    Args:
+        simulator: plays them.
+        states: (B,) states.
+        joint_actions: (B,) lists; nothing is played from a state with an empty one.
+
+    Returns:
+        (B,) lists of results.
+    """
+    groups = [i for i, tried in enumerate(joint_actions) for _ in tried]
+    flat = simulator.step(
+        [states[i] for i in groups],
+        [actions for tried in joint_actions for actions in tried],
+        groups,
+    )
+    results: list[list[StepResult]] = [[] for _ in joint_actions]
+    for i, result in zip(groups, flat, strict=True):
+        results[i].append(result)
+    return results
+
+
 def steps_in_batches(env: object) -> bool:
     """Whether `step_batch` does what `step` does: not where a subclass overrides the latter."""
     if isinstance(env, Wrapper):

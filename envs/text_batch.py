@@ -16,10 +16,8 @@ it is, with no live agents and no observations, until `restart`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from motet.envs.simulator import make_simulator, text_env_of, whole_clone
-from motet.envs.task.parts import check_sequence
+from motet.envs.simulator import make_simulator, step_siblings, text_env_of, whole_clone
+from motet.envs.task.parts import check_rows_and_seeds, check_sequence, is_integer
 from motet.envs.text_state import ResetResult, StepResult
 from motet.envs.workers.reward_workers import RewardWorkers
 
@@ -225,22 +223,12 @@ class TextBatch:
                 f"Expected a list of joint actions for each of {len(self)} episodes, got "
                 f"{len(joint_actions)}."
             )
-        groups = [i for i, tried in enumerate(joint_actions) for _ in tried]
-        for i in groups:
-            if not self.observations[i]:
+        for i, tried in enumerate(joint_actions):
+            if len(tried) and not self.observations[i]:
                 raise ValueError(
-                    f"Expected no joint actions for episode {i}, which has ended, got "
-                    f"{len(joint_actions[i])}."
+                    f"Expected no joint actions for episode {i}, which has ended, got {len(tried)}."
                 )
-        flat = self._simulator.step(
-            [self.states[i] for i in groups],
-            [actions for tried in joint_actions for actions in tried],
-            groups,
-        )
-        results: list[list[StepResult]] = [[] for _ in joint_actions]
-        for i, result in zip(groups, flat, strict=True):
-            results[i].append(result)
-        return results
+        return step_siblings(self._simulator, self.states, joint_actions)
 
     def select(self, i: int, result: ResetResult | StepResult) -> None:
         """Let episode i go on from a result of this batch, such as one of `expand`.
@@ -265,13 +253,7 @@ class TextBatch:
     ) -> list[ResetResult]:
         if rows is None and seeds is None:
             raise ValueError("Expected rows=[...] or seeds=[...], one for each episode; got none.")
-        for name, values in (("rows", rows), ("seeds", seeds)):
-            if values is not None:
-                check_sequence(name, values)
-        if rows is not None and seeds is not None and len(rows) != len(seeds):
-            raise ValueError(
-                f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
-            )
+        check_rows_and_seeds(rows, seeds)
         return self._simulator.start(rows, seeds)
 
     def _enter(self, i: int, result: ResetResult | StepResult) -> None:
@@ -280,7 +262,7 @@ class TextBatch:
         self.states[i] = result.state
 
     def _check_place(self, i: int) -> None:
-        if isinstance(i, bool) or not isinstance(i, int | np.integer):
+        if not is_integer(i):
             raise TypeError(f"Expected the number of an episode, got {i!r}.")
         if not 0 <= i < len(self):
             raise IndexError(f"Expected an episode from 0 to {len(self) - 1}, got {i}.")

@@ -26,7 +26,13 @@ from motet.envs.data.row_sampler import make_sampler
 from motet.envs.data.sources import DataSource, checked_index, known_num_rows
 from motet.envs.registration.by_id import EnvSpec
 from motet.envs.task.early_termination import EarlyTermination
-from motet.envs.task.parts import Dataset, Formatter, check_sequence, checked_agent_names
+from motet.envs.task.parts import (
+    Dataset,
+    Formatter,
+    check_rows_and_seeds,
+    check_sequence,
+    checked_agent_names,
+)
 from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.task.text_task import TextTask
 from motet.envs.task.turn_order import Acting
@@ -235,13 +241,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             played = self._transcript(result.state)
             turn = result.state.turn
             print_transcript(replace(played, turns=played.turns[:turn]), first_turn=turn)
-        return (
-            result.observations,
-            result.rewards,
-            result.terminations,
-            result.truncations,
-            result.infos,
-        )
+        return result.five_dicts
 
     def state(self) -> np.ndarray[Any, Any]:
         """Return the global view: (N,) texts, each agent's whole transcript so far."""
@@ -345,11 +345,7 @@ class TextEnv(ParallelEnv[str, str, str]):  # type: ignore[misc]  # PettingZoo i
             ValueError: where the number of seeds is another.
         """
         check_sequence("rows", rows)
-        check_sequence("seeds", rows if seeds is None else seeds)
-        if seeds is not None and len(seeds) != len(rows):
-            raise ValueError(
-                f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
-            )
+        check_rows_and_seeds(rows, seeds)
         # by the two methods that `reset` calls: a subclass may have its own
         order = self._rows.order()
         states = [self.initial_state(row).ordered(order) for row in rows]

@@ -78,6 +78,16 @@ class TextState:
         }
 
 
+def check_running(states: Sequence[Any]) -> None:
+    """Raise where one of several states has ended.
+
+    Raises:
+        ValueError: with what to do.
+    """
+    if any(state.ended for state in states):
+        raise ValueError("Expected states that have not ended; drop those whose `ended` is set.")
+
+
 def check_state_fits(state: Any, num_agents: int, num_turns: int, num_rows: int | None) -> None:
     """Raise where a state has other agents than a task, or is beyond its turns or its rows.
 
@@ -164,6 +174,19 @@ class StepResult:
             self.infos,
             self.credit,
         )
+
+    @property
+    def five_dicts(
+        self,
+    ) -> tuple[
+        dict[str, Any],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """What PettingZoo's `step` returns."""
+        return self.observations, self.rewards, self.terminations, self.truncations, self.infos
 
     @property
     def turn_rewards(self) -> dict[str, float]:

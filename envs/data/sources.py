@@ -15,7 +15,7 @@ import numpy as np
 from motet.envs.data.row_files import FileRows, load_rows
 from motet.envs.data.row_views import RenamedRows, SelectedRows
 from motet.envs.data.streamed_rows import StreamedRows
-from motet.envs.task.parts import Dataset, Row, checked_seed
+from motet.envs.task.parts import Dataset, Row, checked_seed, is_integer
 
 DataSource: TypeAlias = Dataset | Iterable[Row] | str | os.PathLike[str]
 
@@ -97,7 +97,7 @@ def checked_index(dataset: Dataset, index: Any, name: str) -> int:
         TypeError: where it is no integer.
         IndexError: where there is no such row.
     """
-    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+    if not is_integer(index):
         raise TypeError(f"Expected an integer as {name}, got {index!r}.")
     if isinstance(dataset, StreamedRows):
         if not dataset.has_row(int(index)):

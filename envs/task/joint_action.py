@@ -22,18 +22,25 @@ def checked_texts(actions: Any, spaces: Mapping[str, TextSpace]) -> tuple[str, .
     if actions.keys() != spaces.keys():
         _raise_for_names(actions, list(spaces))
     for name, space in spaces.items():
-        text = actions[name]
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Expected a string as the action of {name}, got {text!r} of type "
-                f"{type(text).__name__}."
-            )
-        if text not in space:
-            raise ValueError(
-                f"Expected UTF-8-encodable text as the action of {name}, got {text[:80]!r}; it "
-                "holds a lone surrogate."
-            )
+        if actions[name] not in space:
+            raise text_error(actions[name], f"the action of {name}")
     return tuple([actions[name] for name in spaces])
+
+
+def text_error(value: Any, what: str) -> TypeError | ValueError:
+    """Return the error for what lies outside the space of all texts.
+
+    Args:
+        value: what came.
+        what: what it should be, for messages: "the action of agent_0".
+    """
+    if not isinstance(value, str):
+        return TypeError(
+            f"Expected a string as {what}, got {value!r} of type {type(value).__name__}."
+        )
+    return ValueError(
+        f"Expected UTF-8-encodable text as {what}, got {value[:80]!r}; it holds a lone surrogate."
+    )
 
 
 def _raise_for_names(actions: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import copy
 import math
 import numbers
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from inspect import signature
 from typing import Any, Self
 
 from motet.envs.task.named_call import NamedCall, by_name
@@ -37,6 +38,7 @@ class JointReward:
     Raises:
         TypeError: where a function cannot be called, or a parameter of it not be filled, or where
             it should run in other processes and does not pickle.
+        ValueError: where the function asks by name for what is also the name of a column.
     """
 
     def __init__(
@@ -62,7 +64,19 @@ class JointReward:
             positional=[f"the completions of {name}" for name in agent_names],
             available={*REWARD_NAMES, *columns},
         )
+        self._check_not_shadowed(reward_func)
         self._pool = None if workers is None else RewardPool(reward_func, workers)
+
+    def _check_not_shadowed(self, reward_func: Callable[..., Any]) -> None:
+        """Raise where the function asks for a name that means a column and something else."""
+        asked = self._call.names & {*signature(reward_func).parameters}  # **kwargs asks for nothing
+        both = [name for name in REWARD_NAMES if name in asked and name in self._columns]
+        if both:
+            raise ValueError(
+                f"Expected other dataset columns than {both}, which reward_func is given by these "
+                f"names already, got columns named so; rename them, as in "
+                f"column_mapping={{{both[0]!r}: 'own_{both[0]}'}}."
+            )
 
     def __call__(
         self,

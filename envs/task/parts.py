@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motet.envs.task.named_call import NamedCall
-
 Row = Mapping[str, Any]
 Formatter = Callable[[Any], str]
 
@@ -24,6 +22,11 @@ class Dataset(Protocol):
         """Return one row."""
 
 
+def is_integer(value: object) -> bool:
+    """Whether a value is a Python or NumPy integer; a bool is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def checked_count(name: str, value: Any) -> int:
     """Return an integer of at least 1.
 
@@ -31,7 +34,7 @@ def checked_count(name: str, value: Any) -> int:
         TypeError: where it is no integer.
         ValueError: where it is below 1.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not is_integer(value):
         raise TypeError(f"Expected an integer as {name}, got {value!r}.")
     if value < 1:
         raise ValueError(f"Expected {name} of at least 1, got {value}.")
@@ -87,7 +90,7 @@ def checked_seed(name: str, value: Any) -> int:
         TypeError: where it is no integer.
         ValueError: where it is negative.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not is_integer(value):
         raise TypeError(f"Expected an integer as {name}, got {value!r}.")
     if value < 0:
         raise ValueError(f"Expected {name} of at least 0, got {value}.")
@@ -104,6 +107,22 @@ def check_sequence(name: str, value: Any) -> None:
         return
     if isinstance(value, str | Mapping) or not isinstance(value, Collection):
         raise TypeError(f"Expected a list of {name}, got {repr(value)[:200]}.")
+
+
+def check_rows_and_seeds(rows: Any, seeds: Any) -> None:
+    """Raise where rows or seeds are given and no lists, or both, and not as many of each.
+
+    Raises:
+        TypeError: where one is no list.
+        ValueError: where their numbers differ.
+    """
+    for name, values in (("rows", rows), ("seeds", seeds)):
+        if values is not None:
+            check_sequence(name, values)
+    if rows is not None and seeds is not None and len(rows) != len(seeds):
+        raise ValueError(
+            f"Expected as many seeds as rows, got {len(seeds)} seeds for {len(rows)} rows."
+        )
 
 
 def check_takes(func: Callable[..., Any], role: str, *arguments: str) -> None:
@@ -160,39 +179,6 @@ def one_formatter_each(
             raise TypeError(f"Expected callables as formatters, got {formatter!r}.")
         check_takes(formatter, "formatters", "row")
     return ordered
-
-
-def check_not_shadowed(
-    reward_func: Callable[..., Any],
-    num_agents: int,
-    names: Collection[str],
-    columns: Collection[str],
-) -> None:
-    """Raise where a reward function asks for a name that means a column and something else.
-
-    Args:
-        reward_func: a function that `JointReward` has accepted.
-        num_agents: N, how many of its parameters are completions.
-        names: what it can ask for beside columns.
-        columns: of the dataset.
-
-    Raises:
-        ValueError: where it takes such a name by name; `**kwargs` asks for nothing.
-    """
-    both = [name for name in names if name in columns]
-    call = NamedCall(
-        reward_func,
-        role="reward_func",
-        positional=["completions"] * num_agents,
-        available={*names, *columns},
-    )
-    asked = [name for name in both if name in call.names & {*signature(reward_func).parameters}]
-    if asked:
-        raise ValueError(
-            f"Expected other dataset columns than {asked}, which reward_func is given by these "
-            f"names already, got columns named so; rename them, as in "
-            f"column_mapping={{{asked[0]!r}: 'own_{asked[0]}'}}."
-        )
 
 
 def _in_order(formatters: Any, agent_names: Sequence[str]) -> list[Formatter]:

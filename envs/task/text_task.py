@@ -18,12 +18,11 @@ from motet.envs.data.sources import (
     open_dataset,
 )
 from motet.envs.task.early_termination import EarlyTermination, early_stops, turns_credited
-from motet.envs.task.joint_action import checked_texts
-from motet.envs.task.joint_reward import REWARD_NAMES, JointReward
+from motet.envs.task.joint_action import checked_texts, text_error
+from motet.envs.task.joint_reward import JointReward
 from motet.envs.task.parts import (
     Formatter,
     Row,
-    check_not_shadowed,
     check_sequence,
     checked_count,
     checked_number,
@@ -33,7 +32,7 @@ from motet.envs.task.reward_processors import RewardProcessor
 from motet.envs.task.transition import Transition
 from motet.envs.task.turn_order import Acting, TurnOrder
 from motet.envs.text_space import TextSpace
-from motet.envs.text_state import StepResult, TextState, check_state_fits
+from motet.envs.text_state import StepResult, TextState, check_running, check_state_fits
 from motet.envs.workers.reward_workers import RewardWorkers, checked_reward_workers
 
 _TEXTS = TextSpace()  # what observations and actions lie in
@@ -99,7 +98,6 @@ class TextTask:
             self._columns,
             checked_reward_workers(reward_workers),
         )
-        check_not_shadowed(reward_func, len(self.agents), REWARD_NAMES, self._columns)
         self._transition = None if transition is None else Transition(transition)
         self._turn_order = TurnOrder(acting, self.agents)
         self._spaces = dict.fromkeys(self.agents, _TEXTS)
@@ -116,16 +114,8 @@ class TextTask:
         item = self._row(row)
         prompts = tuple(formatter(item) for formatter in self._formatters)
         for name, prompt in zip(self.agents, prompts, strict=True):
-            if not isinstance(prompt, str):
-                raise TypeError(
-                    f"Expected a string as the prompt of {name} for row {row}, got {prompt!r} "
-                    f"of type {type(prompt).__name__}."
-                )
             if prompt not in _TEXTS:
-                raise ValueError(
-                    f"Expected UTF-8-encodable text as the prompt of {name} for row {row}, got "
-                    f"{prompt[:80]!r}; it holds a lone surrogate."
-                )
+                raise text_error(prompt, f"the prompt of {name} for row {row}")
         return TextState(row, (prompts,))
 
     def infos(self, state: TextState) -> dict[str, dict[str, Any]]:
@@ -173,10 +163,7 @@ class TextTask:
             )
         for state in states:
             self.check_state(state)
-        if any(state.ended for state in states):
-            raise ValueError(
-                "Expected states that have not ended; drop those whose `ended` is set."
-            )
+        check_running(states)
         texts = [
             self._heard(state, checked_texts(actions, self._spaces))
             for state, actions in zip(states, joint_actions, strict=True)

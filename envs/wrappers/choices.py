@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from motet.envs.task.parts import is_integer
 from motet.envs.wrappers.candidates import Texts
 
 
@@ -102,4 +103,4 @@ def mask_of(offered: Texts, k: int) -> NDArray[np.int8]:
 def _is_integer(pick: Any) -> bool:
     if isinstance(pick, np.ndarray):  # of no dimension, as stable-baselines3's predict returns it
         return pick.shape == () and pick.dtype.kind in "iu"
-    return isinstance(pick, int | np.integer) and not isinstance(pick, bool)
+    return is_integer(pick)

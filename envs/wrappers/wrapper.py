@@ -23,7 +23,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from motet.envs.task.parts import check_sequence
-from motet.envs.text_state import ResetResult, StepResult
+from motet.envs.text_state import ResetResult, StepResult, check_running
 from motet.envs.wrappers.hook_results import checked_after, checked_begin
 from motet.envs.wrappers.wrapper_state import WrapperState
 
@@ -183,13 +183,7 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
             self.env.set_state(before)  # the turn was not played, and can be played again
             raise
         self.agents = result.live
-        return (
-            result.observations,
-            result.rewards,
-            result.terminations,
-            result.truncations,
-            result.infos,
-        )
+        return result.five_dicts
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.env})"
@@ -278,10 +272,7 @@ class Wrapper(BaseParallelWrapper):  # type: ignore[misc]  # PettingZoo is untyp
                 f"Expected as many joint actions as states, got {len(states)} states and "
                 f"{len(joint_actions)} joint actions."
             )
-        if any(state.ended for state in states):
-            raise ValueError(
-                "Expected states that have not ended; drop those whose `ended` is set."
-            )
+        check_running(states)
         before = self.before_step_batch([state.memory for state in states], joint_actions)
         inner = self.env.step_batch(
             [state.inner for state in states], [played for _, played in before], groups
