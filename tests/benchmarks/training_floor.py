@@ -7,11 +7,13 @@ With rate F of matrix products (FLOP/s), rate C of copying (bytes/s), weights W_
 - reading the P tokens of all prompts of a turn, once each: 2 * W_body * P / F;
 - the update: 6 * (W_body * (P + T) + W_head * T) / F, with P tokens of prompts, one for all G
   siblings, and T of completions: a forward pass of 2 and a backward pass of 4 FLOPs per weight and
-  token, with the head at the completions only.
+  token, with the head at the completions only. Adapters halve the backward pass, for the weights
+  below them need no gradient; groups without spread need no update.
 
 B is what the prompts that are handed over together allow: of R prompts, turn t has R * G^t rows.
 Attention, the key-value cache, activations, norms, sampling and the optimizer count as nothing, so
-that 100 % is out of reach, and further for a small model.
+that 100 % is out of reach, and further for a small model. The rates are those of float32, also
+where a side computes in bfloat16.
 """
 
 from machine_rates import Rates
@@ -31,8 +33,9 @@ def generation_floor_s(work: Work, measured: Measured, rates: Rates) -> float:
     return measured.num_agents * steps_s + prompts_s
 
 
-def update_floor_s(measured: Measured, rates: Rates) -> float:
-    """Return the least time to train on all completions of the measured agents."""
+def update_floor_s(work: Work, measured: Measured, rates: Rates) -> float:
+    """Return the least time to train on those completions that there is something to learn from."""
     body = rates.body_parameters * (measured.prompt_tokens + measured.new_tokens)
     head = rates.head_parameters * measured.new_tokens
-    return 6 * (body + head) / rates.gemm_flops
+    flops = 4 if work.lora else 6
+    return work.share_with_spread * flops * (body + head) / rates.gemm_flops

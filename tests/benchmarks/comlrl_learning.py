@@ -1,0 +1,49 @@
+"""CoMLRL's side of `make bench-learning`: prompts one by one, an update when its buffer is full."""
+
+import math
+from typing import Any
+
+from comlrl_training import TimedTrainer, make_trainer
+from learning_work import Learned, LearningWork, is_over, run_learning
+from training_work import versions_of
+
+
+class Over(Exception):  # noqa: N818  # no error
+    """Training has done what it was to do; CoMLRL has no other way to end early."""
+
+
+class LearningTrainer(TimedTrainer):
+    """CoMLRL's trainer, which notes what each prompt earned and ends at the goal."""
+
+    learning: LearningWork
+    learned: Learned
+
+    def _compute_rewards(self, *args: Any, **kwargs: Any) -> list[float]:
+        self.rewards: list[float] = super()._compute_rewards(*args, **kwargs)
+        return self.rewards
+
+    def _train_step_returns(self, *args: Any, **kwargs: Any) -> None:
+        super()._train_step_returns(*args, **kwargs)
+        mean = sum(self.rewards) / len(self.rewards)
+        self.learned.add(mean, self.whole.seconds, self.num_steps / self.num_agents)
+        if is_over(self.learning, self.learned):
+            raise Over
+
+
+def do(learning: LearningWork) -> Learned:
+    work = learning.work
+    epochs = math.ceil(learning.max_prompts / len(work.prompts))
+    trainer = make_trainer(
+        LearningTrainer, work, prompts_per_update=work.prompts_at_once, epochs=epochs
+    )
+    trainer.learning = learning
+    trainer.learned = Learned(versions=versions_of("comlrl", "transformers", "torch"))
+    try:
+        trainer.train()
+    except Over:
+        pass
+    return trainer.learned
+
+
+if __name__ == "__main__":
+    run_learning(do)
