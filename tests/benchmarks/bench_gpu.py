@@ -3,8 +3,8 @@
 The same work as `bench_peers`, wider: 20 prompts and G=16 at one turn, 8 prompts at two, which CPUs
 would take an hour for. Motet runs in float32 and in bfloat16, TRL likewise, CoMLRL in float32 with
 two prompts, one by one. Memory is the most that torch held on the GPU; clocks wait for it. The
-floor comes from the GPU's own rates of float32 products and of copying. Where there is no GPU, it
-says so and ends with exit status 1.
+floor comes from the GPU's own rates of float32 products and of copying. Targets are for two cores
+and are left out. Where there is no GPU, it says so and ends with exit status 1.
 
     make bench-gpu
     make bench-gpu ARGS="--model pocket --json out/bench_gpu.json"
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if gpu is None:
         print("Expected a CUDA GPU, got none that torch can use; `make bench` measures on the CPU.")
         return 1
-    if args.check:
+    if args.check_gpu:
         return 0
     about = {**print_about(args), "gpu": gpu}
     print(f"gpu        {gpu}")
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure training on a GPU, beside peers.")
     parser.add_argument("--model", choices=MODELS, default="smollm2")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--check", action="store_true", help="only say whether there is a GPU")
+    parser.add_argument("--check-gpu", action="store_true", help="only see whether there is one")
     add_common_arguments(parser, repeats=1, threads=2)
     return parser.parse_args(argv)
 

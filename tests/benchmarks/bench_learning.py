@@ -20,7 +20,6 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from learning_work import Learned, LearningWork, first_reached
 from training_runner import (
@@ -122,9 +121,7 @@ def learning_of(args: argparse.Namespace, model: str, seed: int) -> LearningWork
         learning_rate=args.learning_rate,
         seed=seed,
     )
-    return LearningWork(
-        work=work, goal=args.goal, window=args.window, max_prompts=args.max_prompts
-    )
+    return LearningWork(work=work, goal=args.goal, window=args.window, max_prompts=args.max_prompts)
 
 
 def time_of(learned: Learned, goal: float, window: int) -> Time:

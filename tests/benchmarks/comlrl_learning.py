@@ -1,6 +1,7 @@
 """CoMLRL's side of `make bench-learning`: prompts one by one, an update when its buffer is full."""
 
 import math
+from contextlib import suppress
 from typing import Any
 
 from comlrl_training import TimedTrainer, make_trainer
@@ -38,10 +39,8 @@ def do(learning: LearningWork) -> Learned:
     )
     trainer.learning = learning
     trainer.learned = Learned(versions=versions_of("comlrl", "transformers", "torch"))
-    try:
+    with suppress(Over):
         trainer.train()
-    except Over:
-        pass
     return trainer.learned
 
 

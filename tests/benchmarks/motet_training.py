@@ -98,6 +98,7 @@ def make_env(work: Work) -> envs.TextEnv:
             dataset=dataset,
             reward_func=checksum_reward,
             transition=same_prompts,
+            formatters=lambda row: numbered(row["prompt"], 0),
             num_agents=work.num_agents,
             num_turns=work.num_turns,
         )
@@ -113,17 +114,21 @@ def make_env(work: Work) -> envs.TextEnv:
 
 def checksum_reward(*completions: Sequence[str]) -> list[float]:
     """Return a number for each joint action that another one does not have."""
-    return [zlib.crc32("\n".join(texts).encode()) / 2**32 for texts in zip(*completions)]
+    return [
+        zlib.crc32("\n".join(texts).encode()) / 2**32 for texts in zip(*completions, strict=True)
+    ]
 
 
 def same_prompts(prompt: str, agent_completions: Sequence[str], num_agents: int) -> list[str]:
-    del agent_completions
-    return [prompt] * num_agents
+    return [numbered(prompt, zlib.crc32("\n".join(agent_completions).encode()))] * num_agents
 
 
-def make_team(
-    work: Work, names: Sequence[str], agent_class: type[LMAgent]
-) -> dict[str, LMAgent]:
+def numbered(prompt: str, number: int) -> str:
+    """Return a prompt that other branches of the tree do not have, or they would share its cost."""
+    return f"{number % 10**6:06d} {prompt}"
+
+
+def make_team(work: Work, names: Sequence[str], agent_class: type[LMAgent]) -> dict[str, LMAgent]:
     """Return agents with weights of their own: models, or adapters on one model."""
     context: dict[str, Any] = {} if work.history == "none" else {"history": work.history}
 

@@ -43,8 +43,9 @@ class Work:
         bf16: compute in bfloat16 where autocast does; weights stay in float32.
         half_without_spread: pay every second prompt's completions all the same, so that there is
             nothing to learn from its groups.
-        same_prompts: give each turn the prompt of the first instead of feedback, and a reward for
-            any number of agents, so that nothing but the number of sequences varies.
+        same_prompts: give each turn the prompt of the first instead of feedback, under another
+            number, and a reward for any number of agents, so that nothing but the number of
+            sequences varies.
         history: what an agent's context holds of earlier turns; see `LMAgent`.
         device: "cpu" or "cuda".
         learning_rate: AdamW's.
