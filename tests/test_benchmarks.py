@@ -22,6 +22,7 @@ from bench_scaling import (
     direction,
     growth,
     history_points,
+    packing_target,
     points_of,
     work_of,
 )
@@ -229,6 +230,14 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
     ]
 
 
+def test_crossed_completions_branch_more() -> None:
+    work = replace(WORK, num_turns=2)
+    assert (work.nodes_per_prompt, work.rows_at_once(1), work.rows_at_once(2)) == (5, 8, 32)
+    crossed = replace(work, joint_mode="cross")
+    assert crossed.nodes_per_prompt == 17
+    assert (crossed.rows_at_once(1), crossed.rows_at_once(2)) == (8, 128)
+
+
 def test_half_the_prompts_are_paid_alike() -> None:
     work = replace(WORK, prompts=("a", "b", "c", "d"), half_without_spread=True)
     assert work.share_with_spread == 0.5
@@ -262,6 +271,7 @@ def test_repetitions_go_there_and_back() -> None:
         {"prompts_at_once": 1, "num_turns": 2},
         {"same_prompts": True, "num_turns": 2, "num_agents": 3},
         {"same_prompts": True, "num_agents": 1},
+        {"joint_mode": "cross", "same_prompts": True, "num_generations": 2, "num_turns": 2},
     ],
 )
 def test_motet_does_the_work(variant: dict[str, Any]) -> None:
@@ -276,7 +286,6 @@ def test_motet_does_the_work(variant: dict[str, Any]) -> None:
     prompt_length = measured.prompt_tokens / nodes
     unshared = nodes * work.num_generations * (prompt_length + work.max_new_tokens)
     assert measured.unshared_tokens == pytest.approx(unshared)
-    assert measured.tokens_computed is not None
     trained = work.share_with_spread * (measured.new_tokens + measured.prompt_tokens)
     assert measured.tokens_computed == pytest.approx(trained, rel=0.05)
 
@@ -371,6 +380,19 @@ def test_growth_is_said_in_a_sentence() -> None:
     ]
     results[points[2].case] = ["exit status 1: no"]
     assert growth("N", points, results) == ["Not measured: N from 2 to 4."]
+
+
+def test_packing_is_judged_in_the_deepest_tree() -> None:
+    points = history_points("m", 16, 4096)
+    ratios = iter((1.0, 2.0, 3.0, 4.5))
+    results: dict[Case, list[Measured | str]] = {
+        point.case: [replace(MEASURED, tokens_computed=100.0, unshared_tokens=100 * next(ratios))]
+        for point in points
+    }
+    target = packing_target(points, results)
+    assert (target.measured, target.met) == (4.5, True)
+    results[points[-1].case] = ["exit status 1: no"]
+    assert packing_target(points, results).met is None
 
 
 # --- command lines --------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Two agents, each the embedded model, begin at a mean reward of about 0.4 and train at one turn until
 the mean over the last ten prompts, one pass over all of them, reaches 0.9. Seconds are those of
 sampling and updates; nobody evaluates, and loading does not count. Both have the same weights,
-prompts in the same order, G, number of tokens at most, prompts per update, learning rate, AdamW
+prompts in the same order, G, every story rewarded beside all of the other agent's
+(joint_mode="cross"), number of tokens at most, prompts per update, learning rate, AdamW
 with the same weight decay, temperature 1 without top-k and top-p, advantages divided by the
 group's spread, no clipping of gradients, and one thread. Seeds are 0, 1, 2, and mean
 something else in each. What differs, because CoMLRL has no setting for it:
@@ -118,6 +119,7 @@ def learning_of(args: argparse.Namespace, model: str, seed: int) -> LearningWork
         num_turns=1,
         num_generations=args.num_generations,
         max_new_tokens=args.max_new_tokens,
+        joint_mode="cross",
         learning_rate=args.learning_rate,
         seed=seed,
     )

@@ -35,6 +35,7 @@ from training_runner import (
     print_about,
     write_json,
 )
+from training_targets import Target, print_targets
 from training_work import Measured, Work
 
 from motet.envs.story_length_ratio import PROMPTS
@@ -44,6 +45,7 @@ BASE = {"prompts": 2, "G": 4, "T": 1, "N": 2}
 # New tokens of a completion, and about how many a row makes in all.
 SIZES = {"pocket": (64, 16_384), "smollm2": (16, 2_048)}
 TURNS_WITH_HISTORY = (2, 3)
+PACKING_GOAL = 4.0
 
 Direction = Literal["falls", "grows", "as before"]
 
@@ -89,9 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     grown = [line for factor in FACTORS for line in growth(factor, points, results)]
     print("\n" + "\n".join(grown or ["Time per token never grows with width."]))
     print_history(with_history, results)
+    target = packing_target(with_history, results)
+    print_targets([target])
     print(f"\nIt took {(time.perf_counter() - begun) / 60:.1f} minutes.")
     rows = [as_row(point, results[point.case]) for point in (*points, *with_history)]
-    write_json(args.json, {**about, "rows": rows, "grows": grown})
+    packing = {**asdict(target), "met": target.met}
+    write_json(args.json, {**about, "rows": rows, "grows": grown, "target": packing})
     return 0
 
 
@@ -202,7 +207,7 @@ def print_factor(points: Sequence[Point], results: dict[Case, list[Measured | st
             print(f"{point.value:>8}  not measured: {cost}")
             continue
         work = point.case.work
-        rows = work.prompts_at_once * work.num_generations**work.num_turns
+        rows = work.rows_at_once(work.num_turns)
         parts = " | ".join(_part(name, cost, before) for name in ("generation", "update"))
         print(f"{point.value:>8}{rows:>6} | {parts}")
         before = cost
@@ -229,12 +234,25 @@ def print_history(points: Sequence[Point], results: dict[Case, list[Measured | s
         if isinstance(cost, str) or isinstance(first, str):
             print(f"{head} | not measured: {cost}")
             continue
-        computed, unshared = first.tokens_computed or 0, first.unshared_tokens or 0
+        computed, unshared = first.tokens_computed, first.unshared_tokens
         print(
             f"{head} | {statistics.median(cost.generation):>10.0f}"
             f"{statistics.median(cost.update):>10.0f} | {computed:>10.0f}{unshared:>10}"
             f"{unshared / computed:>10.2f}"
         )
+
+
+def packing_target(points: Sequence[Point], results: dict[Case, list[Measured | str]]) -> Target:
+    """Compare the tokens of the update with and without sharing, in the deepest tree."""
+    deepest = max(
+        (point for point in points if point.case.work.history == "append"),
+        key=lambda point: point.value,
+    )
+    work, run = deepest.case.work, results[deepest.case][0]
+    name = f"fewer tokens where trees are packed, G={work.num_generations}, T={work.num_turns}"
+    if isinstance(run, str):
+        return Target(name, PACKING_GOAL, None, "x")
+    return Target(name, PACKING_GOAL, run.unshared_tokens / run.tokens_computed, "x")
 
 
 def as_row(point: Point, runs: Sequence[Measured | str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """CoMLRL's side of `make bench-learning`: prompts one by one, an update when its buffer is full."""
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,14 +17,26 @@ class Over(Exception):  # noqa: N818  # no error
 class LearningTrainer(TimedTrainer):
     """CoMLRL's trainer, which notes what each prompt earned and ends at the goal."""
 
-    learning: LearningWork
-    learned: Learned
+    def __init__(self, *, reward_func: Callable[..., list[float]], **kwargs: Any) -> None:
+        self.rewards: list[float] = []
 
-    def _compute_rewards(self, *args: Any, **kwargs: Any) -> list[float]:
-        self.rewards: list[float] = super()._compute_rewards(*args, **kwargs)
-        return self.rewards
+        def noted(first: list[str], second: list[str]) -> list[float]:
+            earned = reward_func(first, second)
+            self.rewards += earned
+            return earned
+
+        super().__init__(reward_func=noted, **kwargs)
+
+    def learn(self, learning: LearningWork) -> Learned:
+        """Train until it is over."""
+        self.learning = learning
+        self.learned = Learned(versions=versions_of("comlrl", "transformers", "torch"))
+        with suppress(Over):
+            self.train()
+        return self.learned
 
     def _train_step_returns(self, *args: Any, **kwargs: Any) -> None:
+        self.rewards.clear()
         super()._train_step_returns(*args, **kwargs)
         mean = sum(self.rewards) / len(self.rewards)
         self.learned.add(mean, self.whole.seconds, self.num_steps / self.num_agents)
@@ -37,11 +50,7 @@ def do(learning: LearningWork) -> Learned:
     trainer = make_trainer(
         LearningTrainer, work, prompts_per_update=work.prompts_at_once, epochs=epochs
     )
-    trainer.learning = learning
-    trainer.learned = Learned(versions=versions_of("comlrl", "transformers", "torch"))
-    with suppress(Over):
-        trainer.train()
-    return trainer.learned
+    return trainer.learn(learning)
 
 
 if __name__ == "__main__":

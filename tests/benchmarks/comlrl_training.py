@@ -96,6 +96,7 @@ def make_trainer(
             top_p=1.0,
             top_k=0,
             num_turns=work.num_turns,
+            joint_mode=work.joint_mode,
             early_termination_threshold=None,
             eval_interval=0,
             rollout_buffer_size=prompts_per_update * work.nodes_per_prompt,

@@ -49,7 +49,7 @@ def do(work: Work) -> Measured:
         groups = [group for node in rollout.nodes() for group in node.completions.values()]
         prompt_tokens += sum(len(group[0].prompt_ids) for group in groups)
         unshared_tokens += sum(len(c.prompt_ids + c.completion_ids) for g in groups for c in g)
-    if round(without_spread) != len(work.paid_alike):
+    if abs(without_spread - len(work.paid_alike)) > 1e-6:
         raise RuntimeError(
             f"Expected {len(work.paid_alike)} of {len(work.prompts)} prompts without spread, got "
             f"{without_spread}."
@@ -77,6 +77,7 @@ def make_trainer(work: Work, agent_class: type[LMAgent] = EndlessAgent) -> algos
         make_team(work, env.possible_agents, agent_class),
         algos.MAGRPOConfig(
             num_generations=work.num_generations,
+            joint_mode=work.joint_mode,
             max_new_tokens=work.max_new_tokens,
             train_batch_size=(
                 work.num_agents * work.nodes_per_prompt // work.num_turns if one_by_one else None

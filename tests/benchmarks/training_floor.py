@@ -10,7 +10,7 @@ With rate F of matrix products (FLOP/s), rate C of copying (bytes/s), weights W_
   token, with the head at the completions only. Adapters halve the backward pass, for the weights
   below them need no gradient; groups without spread need no update.
 
-B is what the prompts that are handed over together allow: of R prompts, turn t has R * G^t rows.
+B is what the prompts that are handed over together allow: `Work.rows_at_once`.
 Attention, the key-value cache, activations, norms, sampling and the optimizer count as nothing, so
 that 100 % is out of reach, and further for a small model. The rates are those of float32, also
 where a side computes in bfloat16.
@@ -26,7 +26,7 @@ def generation_floor_s(work: Work, measured: Measured, rates: Rates) -> float:
     rollouts = len(work.prompts) / work.prompts_at_once
     steps_s = 0.0
     for turn in range(1, work.num_turns + 1):
-        rows = work.prompts_at_once * work.num_generations**turn
+        rows = work.rows_at_once(turn)
         step_s = max(4 * weights / rates.copy_bytes, 2 * weights * rows / rates.gemm_flops)
         steps_s += rollouts * (work.max_new_tokens - 1) * step_s  # prompts give the first tokens
     prompts_s = 2 * rates.body_parameters * measured.prompt_tokens / rates.gemm_flops

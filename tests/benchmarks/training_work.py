@@ -36,8 +36,9 @@ class Work:
         prompts_at_once: how many of them are handed over together, to be sampled side by side and
             trained on in the same update.
         num_turns: T.
-        num_generations: G, completions per agent and node; all of them go on to the next turn.
+        num_generations: G, completions per agent and node.
         max_new_tokens: tokens of a completion.
+        joint_mode: "aligned" rewards the agents' k-th completions together, "cross" all with all.
         num_agents: N, each with weights of its own.
         lora: train adapters of rank 16 on all linear layers of one base instead of all weights.
         bf16: compute in bfloat16 where autocast does; weights stay in float32.
@@ -58,6 +59,7 @@ class Work:
     num_turns: int
     num_generations: int
     max_new_tokens: int
+    joint_mode: Literal["aligned", "cross"] = "aligned"
     num_agents: int = 2
     lora: bool = False
     bf16: bool = False
@@ -69,9 +71,19 @@ class Work:
     seed: int = 0
 
     @property
+    def num_joint_actions(self) -> int:
+        """J of each node, all of which go on to the next turn."""
+        crossed = self.joint_mode == "cross"
+        return self.num_generations ** (self.num_agents if crossed else 1)
+
+    @property
     def nodes_per_prompt(self) -> int:
         """Nodes of one tree: each has one prompt and G completions of each agent."""
-        return sum(self.num_generations**turn for turn in range(self.num_turns))
+        return sum(self.num_joint_actions**turn for turn in range(self.num_turns))
+
+    def rows_at_once(self, turn: int) -> int:
+        """Completions of one agent that are sampled side by side in a turn, 1 for the first."""
+        return self.prompts_at_once * self.num_joint_actions ** (turn - 1) * self.num_generations
 
     @property
     def num_new_tokens(self) -> int:
@@ -103,7 +115,7 @@ class Measured:
         num_optimizer_steps: steps of each agent.
         peak_memory_mib: most memory that the process held, on a GPU what torch held there.
         versions: of the libraries.
-        tokens_computed: tokens of the update's forward pass, None where the side does not say.
+        tokens_computed: tokens of the update's forward pass; None of peers, which do not say.
         unshared_tokens: the same if no completion shared its prompt with another.
     """
 
@@ -116,7 +128,7 @@ class Measured:
     peak_memory_mib: float
     versions: str
     tokens_computed: float | None = None
-    unshared_tokens: int | None = None
+    unshared_tokens: float | None = None
 
     @property
     def total_s(self) -> float:

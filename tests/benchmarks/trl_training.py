@@ -65,7 +65,7 @@ def num_characters(completions: list[str], **columns: Any) -> list[float]:
 
 
 def do(work: Work) -> Measured:
-    refuse(work, "lora", "half_without_spread", "same_prompts", "history")
+    refuse(work, "joint_mode", "lora", "half_without_spread", "same_prompts", "history")
     if work.num_turns != 1:
         raise RuntimeError("Expected one turn, all that GRPOTrainer does without tools.")
     steps = StepClock(work.device)
