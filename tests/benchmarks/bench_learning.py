@@ -139,7 +139,7 @@ def learning_target(ours: Sequence[Time], theirs: Sequence[Time]) -> Target:
     A peer that gives up counts with the time until then, which is less than it would need. Where
     Motet gives up, or a seed is missing, there is nothing to show.
     """
-    name = f"times as fast to the goal as CoMLRL, median of {len(theirs)} seeds"
+    name = f"times as fast to the goal as CoMLRL, {len(theirs)} seed(s)"
     complete = len(ours) == len(theirs) > 0 and all(time.reached for time in ours)
     if not complete:
         return Target(name, GOAL, None, "x")
@@ -151,10 +151,10 @@ def line_of(args: argparse.Namespace, seed: int, side: str, learned: Learned | s
     if isinstance(learned, str):
         return f"{seed:>4}  {side:<8}  not measured: {learned}"
     time = time_of(learned, args.goal, args.window)
-    last = statistics.fmean(learned.rewards[-args.window :])
+    mean = statistics.fmean(learned.rewards[: time.prompts][-args.window :])
     return (
         f"{seed:>4}  {side:<8}{time.seconds:>9.1f}{time.updates:>9.0f}{time.prompts:>9}"
-        f"  {'reached' if time.reached else 'not reached'}, mean reward {last:.3f}"
+        f"  {'reached' if time.reached else 'not reached'}, mean reward {mean:.3f}"
     )
 
 
