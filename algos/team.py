@@ -41,8 +41,8 @@ class Policy:
         Raises:
             ValueError: where its weights were frozen since the policy was made.
         """
-        weights = self.parameters()
-        if not weights or not all(weight.requires_grad for weight in weights):
+        base_of_others = self.adapter is None and bool(adapter_names(self.model))
+        if base_of_others or not all(weight.requires_grad for weight in self.parameters()):
             raise ValueError(
                 f"Expected weights that require a gradient for the policy of {self.name}, got "
                 "frozen ones: an adapter was added to its model, or peft's set_adapter was called. "

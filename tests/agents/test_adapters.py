@@ -34,7 +34,7 @@ def perturb(agent: LMAgent, seed: int = 0) -> LMAgent:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in adapter_parameters(agent.model, agent.adapter):
-            weight += 0.3 * torch.randn(weight.shape, generator=generator)
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     return agent
 
 
@@ -288,7 +288,11 @@ BAD = [
     ({"lora": lora(bias="all")}, ValueError, "bias='none' in the LoraConfig, got 'all'"),
     ({"lora": lora(init_lora_weights="pissa")}, ValueError, "got 'pissa': it changes the base"),
     ({"lora": lora(trainable_token_indices=[3])}, ValueError, "without trainable_token_indices"),
-    ({"lora": lora(alora_invocation_tokens=[3])}, ValueError, "without alora_invocation_tokens"),
+    (
+        {"lora": lora(alora_invocation_tokens=[3], task_type="CAUSAL_LM")},
+        ValueError,
+        "without alora_invocation_tokens",
+    ),
     ({"lora": lora(target_modules=["qqq"])}, ValueError, "qqq"),
     ({"lora": "nowhere"}, FileNotFoundError, r"an adapter and its adapter_config.json, got nowh"),
 ]
@@ -318,7 +322,7 @@ def test_dropout_is_said_to_have_no_effect() -> None:
 
 def test_other_kinds_of_adapters_are_refused() -> None:
     settings = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
-    with pytest.raises(TypeError, match="a peft.LoraConfig for an adapter, got PromptTuningConfig"):
+    with pytest.raises(TypeError, match="for an adapter, got PromptTuningConfig"):
         LMAgent(get_peft_model(tiny_llama(), settings), byte_tokenizer())
     with pytest.raises(TypeError, match="a causal language model of transformers"):
         LMAgent(torch.nn.Linear(2, 2), byte_tokenizer())
