@@ -64,7 +64,8 @@ def load_adapter(model: PreTrainedModel, adapter: str, folder: str | Path) -> No
         raise FileNotFoundError(
             f"Expected a folder with an adapter and its {CONFIG}, got {folder}."
         )
-    weights = load_peft_weights(str(folder), device="cpu")
+    saved = load_peft_weights(str(folder), device="cpu")
+    weights = {name.removeprefix(_PREFIX): weight for name, weight in saved.items()}
     add_adapter(model, adapter, PeftConfig.from_pretrained(str(folder)), seed=0)
     own = {id(weight) for weight in adapter_parameters(model, adapter)}
     names = {name for name, weight in model.named_parameters() if id(weight) in own}

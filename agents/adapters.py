@@ -105,7 +105,10 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
             other agents share.
     """
     require_peft()
-    from peft.functional import inject_adapter_in_model  # noqa: PLC0415  # an extra
+    from peft.functional import (  # noqa: PLC0415  # an extra
+        cast_adapter_dtype,
+        inject_adapter_in_model,
+    )
 
     _check_name(model, adapter)
     check_lora(lora)
@@ -115,7 +118,9 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
     lora.task_type = lora.task_type or "CAUSAL_LM"
     others = adapter_names(model)
     kept = [(w, w.requires_grad) for name in others for w in adapter_parameters(model, name)]
-    before = [(layer, layer._active_adapter, layer._disable_adapters) for layer in _layers(model)]
+    before = {
+        id(layer): (layer._active_adapter, layer._disable_adapters) for layer in _layers(model)
+    }
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.default_generator.manual_seed(seed)
         warnings.filterwarnings("ignore", "Already found a `peft_config` attribute")
@@ -125,10 +130,11 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
             if others:
                 model.peft_config.pop(adapter, None)  # or the name is taken
             raise
-    for layer, active, disabled in before:
-        layer._active_adapter, layer._disable_adapters = active, disabled
+    for layer in _layers(model) if others else []:
+        layer._active_adapter, layer._disable_adapters = before.get(id(layer), ([], False))
     for weight, required in kept:
         weight.requires_grad_(required)
+    cast_adapter_dtype(model, adapter)  # to float32: small updates vanish in 16 bits
     train_adapter(model, adapter)
     model.train(model.training)  # the new layers as well
     # as transformers' own `add_adapter` leaves it: `model.save_pretrained` would else write the

@@ -41,8 +41,11 @@ class Policy:
         Raises:
             ValueError: where its weights were frozen since the policy was made.
         """
-        base_of_others = self.adapter is None and bool(adapter_names(self.model))
-        if base_of_others or not all(weight.requires_grad for weight in self.parameters()):
+        if self.adapter is None:
+            frozen = bool(adapter_names(self.model))
+        else:
+            frozen = not all(weight.requires_grad for weight in self.parameters())
+        if frozen:
             raise ValueError(
                 f"Expected weights that require a gradient for the policy of {self.name}, got "
                 "frozen ones: an adapter was added to its model, or peft's set_adapter was called. "

@@ -143,13 +143,27 @@ def test_adapters_of_different_layers_do_not_mix() -> None:
     base = tiny_agent()
     a = perturb(base.with_adapter("a", lora(target_modules=["q_proj"])))
     before = logits(a)
-    b = perturb(base.with_adapter("b", lora(target_modules=["down_proj"], r=2)))
-    assert torch.equal(logits(a), before)
+    other = lora(target_modules=["down_proj"], r=2, modules_to_save=["lm_head"])
+    b = perturb(base.with_adapter("b", other))
+    torch.testing.assert_close(logits(a), before, rtol=1e-5, atol=1e-5)
+    ids = torch.tensor([[1, 7, 42, 99, 3]])
+    assert torch.equal(base.model(input_ids=ids).logits[0], logits(a)), "the first is active"
+    assert LMAgent(base.model, base.tokenizer).adapter == "a"
     assert not torch.allclose(logits(b), before, atol=1e-2)
     with without_adapters(base.model):
-        plain = base.model(input_ids=torch.tensor([[1, 7, 42, 99, 3]])).logits[0]
+        plain = base.model(input_ids=ids).logits[0]
     torch.testing.assert_close(plain, logits(base))
     torch.testing.assert_close(plain, logits(tiny_agent()))
+
+
+def test_adapters_of_a_model_in_16_bits_are_in_32() -> None:
+    model = tiny_llama().to(torch.bfloat16)
+    agent = perturb(LMAgent(model, byte_tokenizer()).with_adapter("a", lora()))
+    assert {w.dtype for w in adapter_parameters(model, "a")} == {torch.float32}
+    assert logits(agent).dtype == torch.bfloat16
+    layer = model.model.layers[0].self_attn.q_proj
+    assert merged_weight(layer, "a").dtype == torch.bfloat16
+    assert not torch.equal(merged_weight(layer, "a"), merged_weight(layer, None))
 
 
 def test_an_adapter_costs_its_own_weights_only() -> None:
@@ -293,7 +307,7 @@ BAD = [
         ValueError,
         "without alora_invocation_tokens",
     ),
-    ({"lora": lora(target_modules=["qqq"])}, ValueError, "qqq"),
+    ({"lora": lora(target_modules=["qqq"])}, ValueError, "(?i)target.modules"),
     ({"lora": "nowhere"}, FileNotFoundError, r"an adapter and its adapter_config.json, got nowh"),
 ]
 
