@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from transformers import (
@@ -14,11 +14,23 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from motet.agents.adapter_files import (
+    base_of_adapter,
+    is_adapter_folder,
+    load_adapter,
+    save_adapter,
+    save_base,
+)
+from motet.agents.adapters import activated, add_adapter, opened, train_adapter
 from motet.agents.agent import Completion, check_request
 from motet.agents.generation import GenerationConfig
+from motet.agents.lora_config import default_lora, warn_of_dropout
 from motet.agents.packed_linear import packed_linears
 from motet.agents.precision import precision
 from motet.agents.sampler import sample
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
 
 
 @dataclass(slots=True)
@@ -32,10 +44,11 @@ class LMAgent:
     """Sample a causal language model, and let a learner train it.
 
     The sampler is the module that is trained: there is no second copy and nothing to
-    synchronise. To share parameters, put the same object under several agents' names.
+    synchronise. To share parameters, put the same object under several agents' names; to share all
+    but a LoRA adapter each, see `with_adapter`.
 
     Args:
-        model: a transformers causal language model.
+        model: a transformers causal language model, or a `PeftModel` around one.
         tokenizer: its tokenizer. It is only read: a missing pad token is no trouble.
         generation: sampling settings. Those of the model's own `generation_config` are not used,
             except its stop tokens.
@@ -46,17 +59,20 @@ class LMAgent:
             `max_new_tokens`: "raise", or "truncate_left" to drop its beginning.
         frozen: keep learners from training it.
         seed: seed of the agent's own randomness, used where `act` gets none.
+        adapter: name of the LoRA adapter in the model that the agent acts with; default: the active
+            one, where the model has adapters. The base is frozen then.
 
     Attributes:
-        model: the language model.
+        model: the language model, without peft's wrapper.
         tokenizer: its tokenizer.
+        adapter: name of the agent's adapter in the model, None for the plain model.
         generation: sampling settings.
         frozen: whether learners leave it alone.
     """
 
     def __init__(  # noqa: PLR0913  # transformers' parts and the options of one agent
         self,
-        model: PreTrainedModel,
+        model: "PreTrainedModel | PeftModel",
         tokenizer: PreTrainedTokenizerBase,
         *,
         generation: GenerationConfig | None = None,
@@ -65,8 +81,10 @@ class LMAgent:
         overflow: Literal["raise", "truncate_left"] = "raise",
         frozen: bool = False,
         seed: int | None = None,
+        adapter: str | None = None,
     ) -> None:
-        _check_parts(model, tokenizer, generation)
+        base, adapter = opened(model, adapter)
+        _check_parts(base, tokenizer, generation)
         if chat_template and tokenizer.chat_template is None:
             raise ValueError(
                 "Expected a tokenizer with a chat template for chat_template=True, got one "
@@ -79,8 +97,12 @@ class LMAgent:
             )
         if overflow not in ("raise", "truncate_left"):
             raise ValueError(f"Expected overflow 'raise' or 'truncate_left', got {overflow!r}.")
-        self.model = model
+        if adapter is not None:
+            train_adapter(base, adapter)
+            warn_of_dropout(base.peft_config[adapter])
+        self.model = base
         self.tokenizer = tokenizer
+        self.adapter = adapter
         self.generation = generation or GenerationConfig()
         self.frozen = frozen
         self.version = PolicyVersion()
@@ -98,16 +120,19 @@ class LMAgent:
         cls,
         name_or_path: str | Path,
         *,
+        lora: "LoraConfig | None" = None,
         gguf_file: str | None = None,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device | None = None,
         revision: str = "main",
         **kwargs: Any,
     ) -> Self:
-        """Load a model and its tokenizer.
+        """Load a model and its tokenizer, or an adapter with its base.
 
         Args:
-            name_or_path: hub id or folder.
+            name_or_path: hub id or folder, of a model; or folder of a saved adapter.
+            lora: train a new LoRA adapter with these settings instead of all weights; needs
+                `pip install "motet[lora]"`. Its name is `adapter`, or "default".
             gguf_file: name of a GGUF file in it; needs `pip install "motet[gguf]"`. Its weights
                 are converted to ordinary ones, so that the agent can be saved.
             dtype: of the weights. Small updates vanish in 16 bits, so that float32 is the default.
@@ -116,16 +141,31 @@ class LMAgent:
             **kwargs: passed on to the constructor.
 
         Raises:
-            FileNotFoundError: where the name is a folder without a model, or no folder at all.
+            FileNotFoundError: where the name is a folder without a model, or no folder at all, or
+                where the base of an adapter is not there.
+            ImportError: where peft is needed and not installed.
+            ValueError: where `lora` is given for a folder that has an adapter.
         """
+        saved = name_or_path if gguf_file is None and is_adapter_folder(name_or_path) else None
+        if saved is not None and lora is not None:
+            raise ValueError(
+                f"Expected a model for lora=, got the adapter in {saved}, which has settings of "
+                "its own; leave lora out."
+            )
+        base = name_or_path if saved is None else base_of_adapter(saved)
         if gguf_file is None:
-            _check_folder(name_or_path)
+            _check_folder(base)
         source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **source)
-        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, **source)
+        own = saved is not None and (Path(saved) / "tokenizer_config.json").exists()
+        tokenizer = AutoTokenizer.from_pretrained(saved if own else base, **source)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **source)
         if gguf_file is not None:
             model = _ordinary(model)
-        return cls(model.to(device or default_device()), tokenizer, **kwargs)
+        model = model.to(device or default_device())
+        if saved is not None or lora is not None:
+            kwargs["adapter"] = kwargs.get("adapter") or "default"
+            _attach(model, kwargs["adapter"], saved or lora, kwargs.get("seed"))
+        return cls(model, tokenizer, **kwargs)
 
     @property
     def policy_version(self) -> int:
@@ -154,6 +194,38 @@ class LMAgent:
         """Return an agent with the same weights and other sampling settings."""
         twin = copy.copy(self)
         twin.generation = replace(self.generation, **changes)
+        return twin
+
+    def with_adapter(self, name: str, lora: "LoraConfig | str | Path | None" = None) -> Self:
+        """Return another agent over the same base, with a LoRA adapter of its own.
+
+        The base is frozen with its first adapter: it is what all of them share. This agent stays
+        what it is, the plain base or another adapter.
+
+        Args:
+            name: of the adapter in the model.
+            lora: its settings, or a folder to load it from; default: the settings of this agent's
+                adapter, else peft's, which adapt some of the attention's layers.
+
+        Returns:
+            An agent with the same options that is not frozen, whose policy has seen no update.
+
+        Raises:
+            ImportError: where peft is not installed.
+            TypeError: where the settings are no `LoraConfig`.
+            ValueError: where the name is taken or cannot be one, or the settings would change what
+                the agents share.
+        """
+        seed = int(torch.randint(2**63 - 1, (), generator=self._generator))
+        if lora is None:
+            lora = default_lora() if self.adapter is None else self.model.peft_config[self.adapter]
+        _attach(self.model, name, lora, seed)
+        warn_of_dropout(self.model.peft_config[name])
+        twin = copy.copy(self)
+        twin.adapter = name
+        twin.frozen = False
+        twin.version = PolicyVersion()
+        twin._generator = torch.Generator().manual_seed(seed)
         return twin
 
     def encode(self, observation: str) -> tuple[int, ...]:
@@ -208,8 +280,9 @@ class LMAgent:
         self.model.eval()
         try:
             with (
+                activated(self.model, self.adapter),
                 precision(self.model.device, self.generation),
-                packed_linears(self.model, self.generation, num_rows=len(prompts)),
+                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
             ):
                 sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
         finally:
@@ -224,8 +297,14 @@ class LMAgent:
         ]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write model and tokenizer into a folder that plain transformers loads."""
-        self.model.save_pretrained(folder)
+        """Write model and tokenizer into a folder that plain transformers loads.
+
+        Of an agent with an adapter that alone is written, in a folder that peft loads.
+        """
+        if self.adapter is None:
+            save_base(self.model, folder)
+        else:
+            save_adapter(self.model, self.adapter, folder)
         self.tokenizer.save_pretrained(folder)
 
     def _completion(
@@ -278,11 +357,22 @@ def _check_parts(model: object, tokenizer: object, generation: object) -> None:
         )
 
 
+def _attach(
+    model: PreTrainedModel, adapter: str, lora: "LoraConfig | str | Path", seed: int | None
+) -> None:
+    """Put an adapter into a model: a new one with these settings, or the one in this folder."""
+    if isinstance(lora, str | Path):
+        load_adapter(model, adapter, lora)
+    else:
+        add_adapter(model, adapter, lora, torch.Generator().seed() if seed is None else seed)
+
+
 def _check_folder(name_or_path: str | Path) -> None:
     path = Path(name_or_path)
     looks_local = isinstance(name_or_path, Path) or str(name_or_path).startswith(("/", ".", "~"))
     if path.is_dir() and not (path / "config.json").exists():
-        inside = sorted(child.parent.name for child in path.glob("*/config.json"))
+        files = [*path.glob("*/config.json"), *path.glob("*/adapter_config.json")]
+        inside = sorted({child.parent.name for child in files})
         hint = f"; the folders {inside} in it have one" if inside else ""
         raise FileNotFoundError(
             f"Expected a folder with a model and its config.json, got {path}{hint}."

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from motet.agents.adapters import merged_weight
 from motet.agents.generation import GenerationConfig
 
 # A batch must run for this many steps before reordering pays.
@@ -22,49 +23,46 @@ _MIN_STEPS = 16
 
 @contextmanager
 def packed_linears(
-    model: nn.Module, generation: GenerationConfig, *, num_rows: int
+    model: nn.Module, adapter: str | None, generation: GenerationConfig, *, num_rows: int
 ) -> Iterator[None]:
     """Let the linear layers of a model use reordered copies of their weights, without gradient.
 
-    Nothing changes on other devices than CPUs, for few steps, and where oneDNN is missing.
+    What an adapter adds to a layer is added to the copy. Nothing changes on other devices than
+    CPUs, for few steps, and where oneDNN is missing.
 
     Args:
         model: its weights must not change meanwhile.
+        adapter: name of the active adapter, None for the plain base.
         generation: with its bf16, the copies are in bfloat16, as `torch.autocast` would have them.
         num_rows: sequences side by side.
     """
     pays = generation.max_new_tokens >= _MIN_STEPS and _has_onednn()
-    layers = list(_layers(model)) if pays else []
-    num_rows = min(num_rows, generation.max_rows)
+    layers: list[nn.Module] = []
     try:
-        for layer in layers:
-            weight: Tensor = layer.weight.detach()
+        for layer, weight in _matrices(model, adapter) if pays else ():
+            dtype = torch.bfloat16 if generation.bf16 else weight.dtype
             packed = torch.ops.mkldnn._reorder_linear_weight(
-                weight.bfloat16() if generation.bf16 else weight, num_rows
+                weight.to(dtype), min(num_rows, generation.max_rows)
             )
-            layer.forward = functools.partial(  # type: ignore[method-assign]  # of this one
-                _product, packed, _biases(layer, packed.dtype)
+            bias: Tensor | None = getattr(layer, "bias")  # noqa: B009  # typed for modules
+            layers.append(layer)
+            layer.forward = functools.partial(
+                _product, packed, None if bias is None else bias.detach().to(dtype)
             )
         yield
     finally:
         for layer in layers:
-            layer.__dict__.pop("forward", None)
+            del layer.forward
 
 
-def _layers(model: nn.Module) -> Iterator[nn.Linear]:
-    """Yield the layers that are plain products, on a CPU, and not already wrapped by somebody."""
-    for module in model.modules():
-        if not isinstance(module, nn.Linear) or "forward" in module.__dict__:
-            continue
-        weight = module.weight
-        plain = type(module) is nn.Linear and weight.device.type == "cpu"
-        if plain and weight.dtype in (torch.float32, torch.bfloat16):
-            yield module
-
-
-def _biases(layer: nn.Linear, dtype: torch.dtype) -> Tensor | None:
-    bias: Tensor | None = layer.bias
-    return None if bias is None else bias.detach().to(dtype)
+def _matrices(module: nn.Module, adapter: str | None) -> Iterator[tuple[nn.Module, Tensor]]:
+    """Yield the layers that are one matrix on a CPU, and it, but what somebody has wrapped."""
+    weight = None if "forward" in module.__dict__ else merged_weight(module, adapter)
+    if weight is None:
+        for child in module.children():
+            yield from _matrices(child, adapter)
+    elif weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16):
+        yield module, weight
 
 
 def _has_onednn() -> bool:

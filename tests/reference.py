@@ -5,10 +5,12 @@ Nothing here is shared with the library's fast paths, and nothing is clever.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from motet.agents import Completion, GenerationConfig
@@ -36,8 +38,23 @@ def distribution(logits: Tensor, generation: GenerationConfig) -> Tensor:
     return result
 
 
+def with_lora(
+    model: PreTrainedModel, factors: dict[str, tuple[Tensor, Tensor]], scaling: float
+) -> Callable[..., Any]:
+    """A plain model that computes with W + scaling * B A, for (A, B) by the name of a layer."""
+
+    def forward(**inputs: Tensor) -> Any:
+        weights = {
+            f"{name}.weight": model.get_submodule(name).weight.detach() + scaling * (b @ a)
+            for name, (a, b) in factors.items()
+        }
+        return functional_call(model, weights, kwargs=inputs, tie_weights=False)
+
+    return forward
+
+
 def completion_log_prob(
-    model: PreTrainedModel, completion: Completion, generation: GenerationConfig
+    model: Callable[..., Any], completion: Completion, generation: GenerationConfig
 ) -> Tensor:
     """Sum of a completion's token log-probabilities: a forward pass per token, no padding."""
     total = torch.zeros(())
@@ -78,7 +95,7 @@ def advantages(returns: Sequence[float], *, normalize: bool) -> list[float] | No
 
 def magrpo_loss(
     rollout: Rollout,
-    models: dict[str, PreTrainedModel],
+    models: dict[str, Callable[..., Any]],
     generation: GenerationConfig,
     *,
     discount: float = 1.0,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from peft import LoraConfig
 from tiny import tiny_agent
 
 from motet.agents import GenerationConfig, packed_linear, pocket
@@ -41,6 +42,22 @@ def test_the_same_tokens_and_log_probs(monkeypatch):
         assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-4)
 
 
+@pytest.mark.parametrize("dora", [False, True])
+def test_adapters_are_part_of_the_copies(monkeypatch, dora):
+    """Where the layer is one matrix: DoRA's are not, and are computed as they are."""
+    agent = tiny_agent(max_new_tokens=20).with_adapter("a", LoraConfig(r=2, use_dora=dora))
+    with torch.no_grad():
+        for weight in agent.model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight) * weight.requires_grad)
+    packed = agent.act(PROMPTS, 4, seed=0)
+    assert forwards(agent.model) == []
+    monkeypatch.setattr(packed_linear, "_MIN_STEPS", 1000)
+    plain = agent.act(PROMPTS, 4, seed=0)
+    for ours, theirs in zip(flat(packed), flat(plain), strict=True):
+        assert ours.completion_ids == theirs.completion_ids
+        assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-4)
+
+
 def test_weights_are_read_anew_for_each_batch():
     agent = tiny_agent(max_new_tokens=20)
     before = agent.act(PROMPTS, 2, seed=0)
@@ -55,7 +72,7 @@ def test_layers_are_as_before_also_after_an_error():
     expected = model(**inputs).logits
     with (
         pytest.raises(RuntimeError, match="stop"),
-        packed_linears(model, GenerationConfig(), num_rows=3),
+        packed_linears(model, None, GenerationConfig(), num_rows=3),
         torch.no_grad(),
     ):
         torch.testing.assert_close(model(**inputs).logits, expected)
@@ -68,7 +85,7 @@ def test_layers_are_as_before_also_after_an_error():
 def test_layers_that_somebody_wrapped_are_left_alone():
     model = tiny_agent().model
     model.lm_head.forward = mine = lambda rows: rows @ model.lm_head.weight.T
-    with packed_linears(model, GenerationConfig(), num_rows=1):
+    with packed_linears(model, None, GenerationConfig(), num_rows=1):
         assert model.lm_head.forward is mine
     assert model.lm_head.forward is mine
 
