@@ -8,6 +8,7 @@ import pytest
 import torch
 from reference import KL, distribution, magrpo_loss, token_log_probs
 from tiny import caught_gradients, letter_agent, matching_env, tiny_agent
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from motet.agents import Completion, GenerationConfig, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Node, Rollout
@@ -19,6 +20,7 @@ from motet.algos.kl import (
     mean_token_kl,
     token_kl,
 )
+from motet.algos.log_probs import completion_log_probs
 from motet.algos.reference_policy import ReferencePolicy
 from motet.algos.returns import rollout_returns
 from motet.envs import TextEnv, make
@@ -187,7 +189,7 @@ def assert_equals_the_reference(agents: dict, num_turns: int, reward_func, **set
         max_grad_norm=None,
         agent_learning_rate=1e-12,
         num_generations=2,
-        max_new_tokens=4,
+        max_new_tokens=3,
         **QUIET,
         **settings,
     )
@@ -338,6 +340,20 @@ def test_without_a_penalty_there_is_no_reference() -> None:
     assert "train/kl" not in trainer.update(rollout)
     with pytest.raises(ValueError, match="kl_coef above 0"):
         updater.sampled_kl(rollout)
+
+
+def test_a_reference_has_no_dropout_and_leaves_the_policy_as_it_is() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = GPT2Config(n_embd=32, n_layer=1, n_head=2, n_positions=32, vocab_size=50)
+        model = AutoModelForCausalLM.from_config(config).train()
+    reference = ReferencePolicy(model)
+    assert model.training
+    assert all(weight.requires_grad for weight in model.parameters())
+    batch = collate([(Sample("a", completion(3, 4, 5), 1.0, 1.0),)])
+    with torch.no_grad():
+        expected = completion_log_probs(model.eval(), batch, GenerationConfig())
+    assert torch.equal(reference.log_probs(batch, GenerationConfig()), expected)
 
 
 @pytest.mark.parametrize("settings", [{"kl_in": "loss"}, {"kl_in": "return", "kl_estimator": "k1"}])
