@@ -16,6 +16,8 @@ class GenerationConfig:
         top_p: sample only from the smallest set of tokens with at least this mass; None for all.
         do_sample: False takes the most likely token every time (its log-probability is then 0:
             the distribution sampled from is a point).
+        bf16: multiply matrices in bfloat16, when sampling and when training on what was sampled;
+            weights keep their precision. Faster on hardware that has it, and not exact.
         max_rows: most sequences decoded side by side; a longer batch is split.
     """
 
@@ -24,6 +26,7 @@ class GenerationConfig:
     top_k: int | None = None
     top_p: float | None = None
     do_sample: bool = True
+    bf16: bool = False
     max_rows: int = 512
 
     def __post_init__(self) -> None:

@@ -16,6 +16,8 @@ from transformers import (
 
 from motet.agents.agent import Completion, check_request
 from motet.agents.generation import GenerationConfig
+from motet.agents.packed_linear import packed_linears
+from motet.agents.precision import precision
 from motet.agents.sampler import sample
 
 
@@ -205,7 +207,11 @@ class LMAgent:
         training = self.model.training
         self.model.eval()
         try:
-            sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
+            with (
+                precision(self.model.device, self.generation),
+                packed_linears(self.model, self.generation, num_rows=len(prompts)),
+            ):
+                sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
         finally:
             self.model.train(training)
         completions = [

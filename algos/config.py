@@ -49,6 +49,7 @@ class MAGRPOConfig:
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.
         top_k: as `max_new_tokens`.
+        bf16: as `max_new_tokens`; the forward and backward passes of an update are in it too.
         max_tokens_per_batch: most tokens, padding included, of one forward and backward pass; None
             takes what was fastest for small models: 2,048 on a CPU, 16,384 elsewhere.
         gradient_checkpointing: keep each layer's input only and compute the rest again in the
@@ -88,6 +89,7 @@ class MAGRPOConfig:
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    bf16: bool | None = None
     max_tokens_per_batch: int | None = None
     gradient_checkpointing: bool = False
     offload_optimizer: Offload | None = None
@@ -124,7 +126,7 @@ class MAGRPOConfig:
     @property
     def generation(self) -> dict[str, Any]:
         """Sampling settings that override the agents' own."""
-        fields = ("max_new_tokens", "temperature", "top_p", "top_k")
+        fields = ("max_new_tokens", "temperature", "top_p", "top_k", "bf16")
         return {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
 
     @property

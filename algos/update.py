@@ -133,12 +133,12 @@ class PolicyUpdater:
         return micro_batches(rows, self._token_budget())
 
     def _rows(self, samples: Sequence[Sample]) -> list[Row]:
-        """Let siblings share their prompt where the model computes the same then."""
+        """Let samples share their beginnings where the model computes the same then."""
         model = self.policy.model
         if self._shares_prompts is None:
             self._shares_prompts = shares_prompts_exactly(model)
         window = attention_window(model)
-        longest = max(sample.length for sample in samples)
+        longest = max(len(sample.read) for sample in samples)
         if not self._shares_prompts or (window is not None and longest > window):
             return [(sample,) for sample in samples]
         hidden_size: int = model.config.get_text_config().hidden_size

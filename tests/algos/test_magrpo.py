@@ -219,7 +219,7 @@ def test_a_broken_model_stops_the_run_and_leaves_the_batch(tmp_path: Path) -> No
     with pytest.raises(FloatingPointError, match=r"finite loss, got nan for the policy of agent_0"):
         trainer.update(rollout)
     batch = torch.load(tmp_path / "nonfinite_batch.pt")
-    assert batch["input_ids"].shape == batch["segments"].shape
+    assert batch["input_ids"].shape == batch["position_ids"].shape
 
 
 def test_a_run_that_never_reaches_turn_two_says_so_once() -> None:
