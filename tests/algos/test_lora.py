@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
-from reference import completion_log_prob, magrpo_loss, with_lora
-from tiny import byte_tokenizer, letter_agent, matching_env, tiny_agent, tiny_llama
+from reference import KL, completion_log_prob, magrpo_loss, with_lora
+from tiny import (
+    byte_tokenizer,
+    caught_gradients,
+    letter_agent,
+    matching_env,
+    tiny_agent,
+    tiny_llama,
+)
 
 from motet.agents import Agent, GenerationConfig, LMAgent
 from motet.agents.adapters import activated, adapter_parameters, without_adapters
@@ -111,6 +118,9 @@ CASES = {
     "beside full weights": {"team": beside_full_weights, "num_turns": 2},
     "the head, and all layers": {"team": head_and_all},
     "small micro-batches": {"num_turns": 2, "max_tokens_per_batch": 200},
+    "near the base": {"num_turns": 2, "kl_coef": 0.3},
+    "near the base, in the return": {"num_turns": 2, "kl_coef": 0.3, "kl_in": "return"},
+    "checkpointed": {"num_turns": 2, "gradient_checkpointing": True},
 }
 SCALING = {head_and_all: {"agent_0": 2.0, "agent_1": 6 / 2**0.5}}
 
@@ -136,27 +146,30 @@ def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
     rollout = trainer.collect([0, 4])
     scaling = SCALING.get(make_team, dict.fromkeys(NAMES, 2.0))
     models, factors = slow_models(team, plain, scaling)
-    expected = magrpo_loss(rollout, models, GenerationConfig(**config.generation))
+    base = dict.fromkeys(NAMES, tiny_llama(0))  # what adapters are held near
+    kl = KL(config.kl_coef, config.kl_estimator, config.kl_in, base) if config.kl_coef else None
+    expected = magrpo_loss(rollout, models, GenerationConfig(**config.generation), kl=kl)
     expected.backward()
 
+    caught = caught_gradients(trainer)
     metrics = trainer.update(rollout)
     steps = metrics["train/num_optimizer_steps"]
     assert steps == len({(id(agent.model), agent.adapter) for agent in team.values()})
     assert metrics["train/loss"] * steps == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
     compared = 0
     for name, agent in team.items():
-        weights = dict(agent.model.named_parameters())
+        gradients = caught[name]
         pairs = [
-            (weights[f"{layer}.lora_{kind}.{agent.adapter}.weight"], weight)
+            (gradients[f"{layer}.lora_{kind}.{agent.adapter}.weight"], weight)
             for layer, both in factors.get(name, {}).items()
             for kind, weight in zip("AB", both, strict=True)
         ]
         if agent.adapter is None:
-            pairs = [(weights[key], weight) for key, weight in plain[name].named_parameters()]
+            pairs = [(gradients[key], weight) for key, weight in plain[name].named_parameters()]
         else:
             assert len(pairs) == len(adapter_parameters(agent.model, agent.adapter))
         for ours, slow in pairs:
-            error = float((ours.grad - slow.grad).norm())
+            error = float((ours - slow.grad).norm())
             assert float(slow.grad.norm()) > 1e-4
             assert error <= 1e-5 * float(slow.grad.norm()) + 1e-7
             compared += 1
@@ -175,11 +188,12 @@ def test_nothing_moves_but_the_adapters_of_the_team() -> None:
     trainer = MAGRPOTrainer(
         make("story-length-ratio-v0"), {"agent_0": trained, "agent_1": frozen}, config
     )
+    caught = caught_gradients(trainer)
     trainer.train()
     for name, weight in base.model.named_parameters():
         own = ".trained." in name
         assert torch.equal(weight, before[name]) != own, name
-        assert (weight.grad is not None) == own, name
+        assert (name in caught["agent_0"]) == own, name
         assert weight.requires_grad == ("lora_" in name)
     versions = [a.policy_version for a in (trained, frozen, outside, base)]
     assert versions == [2, 0, 0, 0]
@@ -201,9 +215,10 @@ def test_the_gradient_norm_is_clipped_by_adapter() -> None:
     team = two_adapters()
     config = MAGRPOConfig(max_grad_norm=1e-3, num_generations=3, max_new_tokens=8, **QUIET)
     trainer = MAGRPOTrainer(make("story-length-ratio-v0"), team, config)
+    caught = caught_gradients(trainer)
     trainer.update(trainer.collect([0, 1]))
-    for agent in team.values():
-        gradients = [w.grad.norm() for w in adapter_parameters(agent.model, agent.adapter)]
+    for name in team:
+        gradients = [gradient.norm() for gradient in caught[name].values()]
         assert float(torch.stack(gradients).norm()) == pytest.approx(1e-3, rel=1e-2)
 
 
@@ -271,9 +286,13 @@ def test_siblings_share_their_prompt_with_adapters_too() -> None:
     config = MAGRPOConfig(num_generations=4, max_new_tokens=4, **QUIET)
     trainer = MAGRPOTrainer(make("story-length-ratio-v0"), team, config)
     rollout = trainer.collect([0])
-    prompt = {name: len(group[0].prompt_ids) for name, group in completions(rollout).items()}
-    apart = rollout.num_tokens + 4 * sum(prompt.values())
-    assert trainer.update(rollout)["train/tokens_computed"] == apart - 3 * sum(prompt.values())
+    beginnings = {
+        (name, (own.prompt_ids + own.completion_ids)[:end])
+        for name, group in completions(rollout).items()
+        for own in group
+        for end in range(1, len(own.prompt_ids + own.completion_ids))
+    }
+    assert trainer.update(rollout)["train/tokens_computed"] == len(beginnings)
 
 
 def completions(rollout: Any) -> dict:
