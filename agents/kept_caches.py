@@ -46,8 +46,7 @@ class _Row:
 class KeptCaches:
     """Keys and values by the tokens that they were computed from, for one state of the weights.
 
-    Where weights are changed in place, as optimizers do, all that was kept is forgotten at the next
-    `refresh`. A model that cannot be extended exactly (`extends_exactly`) gets nothing kept.
+    A model that cannot be extended exactly (`extends_exactly`) gets nothing kept.
 
     Args:
         model: whose keys and values these are.
@@ -57,16 +56,24 @@ class KeptCaches:
         self._model = model
         self._rows: dict[int, _Row] = {}
         self._slabs: dict[_Slab, None] = {}  # in the order in which they came
-        self._weights = _weights_version(model)
+        self._weights: tuple[int, int] | None = None
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all that is kept."""
         return sum(slab.num_bytes for slab in self._slabs)
 
-    def refresh(self) -> None:
-        """Forget everything if the weights are not those that it was computed with."""
-        version = _weights_version(self._model)
+    def refresh(self, policy_version: int) -> None:
+        """Forget everything if the weights have changed since the last time.
+
+        Learners' updates are noticed by the policy's version, other changes in place by torch's own
+        count. Neither sees what a fused optimizer does in a loop of one's own, or what is written
+        through `.data`.
+
+        Args:
+            policy_version: how many updates the policy has seen.
+        """
+        version = policy_version, _changes_in_place(self._model)
         if version != self._weights:
             self.shrink(0)
             self._weights = version
@@ -190,7 +197,7 @@ def _places(
     )
 
 
-def _weights_version(model: PreTrainedModel) -> int:
-    """Return a number that grows with every change of the weights in place."""
+def _changes_in_place(model: PreTrainedModel) -> int:
+    """Return torch's count of how often weights were changed in place."""
     # torch does not count the changes of tensors that were made in inference mode
     return sum(0 if weight.is_inference() else weight._version for weight in model.parameters())

@@ -246,7 +246,7 @@ class LMAgent:
             self.model.eval()
         try:
             if self._kept is not None:
-                self._kept.refresh()
+                self._kept.refresh(self.policy_version)
             return sample(
                 self.model, prompts, self.generation, self.stop_ids, generator, self._kept
             )
@@ -259,7 +259,8 @@ class LMAgent:
         """Keep keys and values from one `act` to the next, which goes on from them.
 
         It saves reading a conversation anew at every turn. What is kept belongs to the weights, so
-        that it is dropped when the context ends; `collect_rollouts` opens one for each rollout.
+        that no optimizer may step before the context ends and all is dropped; `collect_rollouts`
+        opens one for each rollout.
         With `history="none"` there is nothing to go on from, and nothing is kept. Results are the
         same to rounding. `GenerationConfig.max_cache_gib` limits what is kept.
         """
