@@ -66,13 +66,13 @@ def ids(agent: LMAgent, text: str) -> tuple[int, ...]:
 
 
 def test_a_prompt_goes_on_from_the_last_one_by_ids() -> None:
-    agent = remembering(generation=GenerationConfig(max_new_tokens=50))
-    first = agent.act(["Rain", "Describe a city"], 8, seed=1)
+    agent = remembering(generation=GenerationConfig(max_new_tokens=60))
+    first = agent.act(["Rain", "x", "a\nb"], 8, seed=2)
     contexts = [completion for group in first for completion in group]
     assert {context.finish_reason for context in contexts} == {"stop", "length"}
     # bytes that are no text would not come back from it
     assert any(ids(agent, context.text) != context.completion_ids for context in contexts)
-    observations = [f"And {i}?" for i in range(16)]
+    observations = [f"And {i}?" for i in range(24)]
     second = agent.act(observations, 2, seed=2, contexts=contexts)
     for observation, context, group in zip(observations, contexts, second, strict=True):
         expected = context.prompt_ids + context.completion_ids + ids(agent, observation)
