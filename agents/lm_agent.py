@@ -1,7 +1,8 @@
 """A transformers causal language model as an agent."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,12 +23,14 @@ from motet.agents.adapter_files import (
     save_base,
 )
 from motet.agents.adapters import activated, add_adapter, opened, train_adapter
-from motet.agents.agent import Completion, check_request
+from motet.agents.agent import Completion, History, check_request
+from motet.agents.conversation import Conversation, check_contexts
 from motet.agents.generation import GenerationConfig
+from motet.agents.kept_caches import KeptCaches
 from motet.agents.lora_config import default_lora, warn_of_dropout
 from motet.agents.packed_linear import packed_linears
 from motet.agents.precision import precision
-from motet.agents.sampler import sample
+from motet.agents.sampler import Sequences, sample
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
@@ -55,8 +58,12 @@ class LMAgent:
         chat_template: send each observation as a user message through the tokenizer's chat
             template. By default it goes in raw.
         system_prompt: system message before it; needs `chat_template=True`.
+        history: "none" sees an observation alone. "append" sees the running conversation, by token
+            ids: the last prompt, the last completion and then the observation, as `act` gets the
+            completion in `contexts`. Rollouts and evaluation pass it on by themselves.
         overflow: what to do with a prompt that does not fit into the context together with
-            `max_new_tokens`: "raise", or "truncate_left" to drop its beginning.
+            `max_new_tokens`: "raise", or "truncate_left" to drop its beginning. With history it
+            is the whole conversation that is the prompt.
         frozen: keep learners from training it.
         seed: seed of the agent's own randomness, used where `act` gets none.
         adapter: name of the LoRA adapter in the model that the agent acts with; default: the active
@@ -67,6 +74,7 @@ class LMAgent:
         tokenizer: its tokenizer.
         adapter: name of the agent's adapter in the model, None for the plain model.
         generation: sampling settings.
+        history: whether prompts go on from what the agent said before.
         frozen: whether learners leave it alone.
     """
 
@@ -78,6 +86,7 @@ class LMAgent:
         generation: GenerationConfig | None = None,
         chat_template: bool = False,
         system_prompt: str | None = None,
+        history: History = "none",
         overflow: Literal["raise", "truncate_left"] = "raise",
         frozen: bool = False,
         seed: int | None = None,
@@ -85,16 +94,11 @@ class LMAgent:
     ) -> None:
         base, adapter = opened(model, adapter)
         _check_parts(base, tokenizer, generation)
-        if chat_template and tokenizer.chat_template is None:
-            raise ValueError(
-                "Expected a tokenizer with a chat template for chat_template=True, got one "
-                "without; set tokenizer.chat_template, or leave chat_template=False."
-            )
-        if system_prompt is not None and not chat_template:
-            raise ValueError(
-                "Expected chat_template=True together with a system_prompt: a raw prompt has no "
-                "place for it."
-            )
+        conversation = Conversation(tokenizer, chat_template, system_prompt)
+        if history not in ("none", "append"):
+            raise ValueError(f"Expected history 'none' or 'append', got {history!r}.")
+        if history == "append":
+            conversation.check_continues()
         if overflow not in ("raise", "truncate_left"):
             raise ValueError(f"Expected overflow 'raise' or 'truncate_left', got {overflow!r}.")
         if adapter is not None:
@@ -104,11 +108,12 @@ class LMAgent:
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.generation = generation or GenerationConfig()
+        self.history: History = history
         self.frozen = frozen
         self.version = PolicyVersion()
-        self._chat_template = chat_template
-        self._system_prompt = system_prompt
+        self._conversation = conversation
         self._overflow = overflow
+        self._kept: KeptCaches | None = None  # while caches are kept, and for these weights only
         self._generator = torch.Generator()
         if seed is None:
             self._generator.seed()
@@ -194,6 +199,7 @@ class LMAgent:
         """Return an agent with the same weights and other sampling settings."""
         twin = copy.copy(self)
         twin.generation = replace(self.generation, **changes)
+        twin._kept = None
         return twin
 
     def with_adapter(self, name: str, lora: "LoraConfig | str | Path | None" = None) -> Self:
@@ -225,68 +231,81 @@ class LMAgent:
         twin.adapter = name
         twin.frozen = False
         twin.version = PolicyVersion()
+        twin._kept = None
         twin._generator = torch.Generator().manual_seed(seed)
         return twin
 
-    def encode(self, observation: str) -> tuple[int, ...]:
-        """Return the prompt's token ids, within the context.
+    def encode(self, observation: str, context: Completion | None = None) -> tuple[int, ...]:
+        """Return the prompt's token ids, within the context length.
+
+        Args:
+            observation: what the agent sees.
+            context: its last completion, which the prompt goes on from with `history="append"`.
 
         Raises:
-            ValueError: where the prompt and `max_new_tokens` do not fit into the context.
+            ValueError: where the prompt and `max_new_tokens` do not fit into the context length.
         """
-        if self._chat_template:
-            messages = [{"role": "user", "content": observation}]
-            if self._system_prompt is not None:
-                messages.insert(0, {"role": "system", "content": self._system_prompt})
-            ids = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
-            )
+        if context is None:
+            ids = self._conversation.opening(observation)
         else:
-            ids = self.tokenizer(observation, verbose=False)["input_ids"]
+            ids = self._conversation.continued(context, observation, self.stop_ids)
+        return tuple(self._fitted(ids, observation)) or (self._start_id(),)
+
+    def _fitted(self, ids: list[int], observation: str) -> list[int]:
+        """Return a prompt as it fits into the context, or raise."""
         context = self.context_length
         if context is None:
-            return tuple(ids) or (self._start_id(),)
+            return ids
         room = context - self.generation.max_new_tokens
         if room < 1:
             raise ValueError(
                 f"Expected max_new_tokens below the context of {context} tokens, got "
                 f"{self.generation.max_new_tokens}: there is no room for a prompt."
             )
-        if len(ids) > room:
-            if self._overflow == "raise":
-                raise ValueError(
-                    f"Expected a prompt of at most {room} tokens (context {context} "
-                    f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
-                    f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
-                    "overflow='truncate_left'."
-                )
-            first = [self.tokenizer.bos_token_id] if ids[0] == self.tokenizer.bos_token_id else []
-            ids = first + list(ids[len(ids) - room + len(first) :])
-        return tuple(ids) or (self._start_id(),)
+        if len(ids) <= room:
+            return ids
+        if self._overflow == "raise":
+            raise ValueError(
+                f"Expected a prompt of at most {room} tokens (context {context} "
+                f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
+                f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
+                "overflow='truncate_left'."
+            )
+        first = [self.tokenizer.bos_token_id] if ids[0] == self.tokenizer.bos_token_id else []
+        return first + ids[len(ids) - room + len(first) :]
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: Sequence[Completion | None] | None = None,
     ) -> list[list[Completion]]:
-        """Sample completions; see `Agent.act`. All observations are decoded side by side."""
+        """Sample completions; see `Agent.act`. All observations are decoded side by side.
+
+        Raises:
+            ValueError: where there are contexts although `history` is "none", not one for each
+                observation, or without token ids; where a prompt does not fit.
+        """
         check_request(observations, num_generations)
-        encoded = {text: self.encode(text) for text in dict.fromkeys(observations)}
-        prompts = [encoded[text] for text in observations for _ in range(num_generations)]
+        if contexts is not None and self.history == "none":
+            raise ValueError(
+                "Expected no contexts for an agent with history='none', which sees its "
+                "observation alone; leave them out, or make it with history='append'."
+            )
+        if contexts is None:
+            contexts = [None] * len(observations)
+        check_contexts(contexts, len(observations))
+        seen = list(zip(observations, contexts, strict=True))
+        encoded = {pair: self.encode(*pair) for pair in dict.fromkeys(seen)}
+        prompts = [encoded[pair] for pair in seen for _ in range(num_generations)]
         if not prompts:
             return [[] for _ in observations]
         generator = self._generator
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        training = self.model.training
-        self.model.eval()
-        try:
-            with (
-                activated(self.model, self.adapter),
-                precision(self.model.device, self.generation),
-                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
-            ):
-                sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
-        finally:
-            self.model.train(training)
+        sampled = self._sample(prompts, generator)
         completions = [
             self._completion(prompt, ids, log_probs)
             for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)
@@ -295,6 +314,43 @@ class LMAgent:
             completions[start : start + num_generations]
             for start in range(0, len(completions), num_generations)
         ]
+
+    def _sample(self, prompts: Sequence[tuple[int, ...]], generator: torch.Generator) -> Sequences:
+        training = self.model.training
+        if training:  # walks all modules, so that it is not done for nothing
+            self.model.eval()
+        try:
+            if self._kept is not None:
+                self._kept.refresh(self.policy_version)
+            with (
+                activated(self.model, self.adapter),
+                precision(self.model.device, self.generation),
+                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
+            ):
+                return sample(
+                    self.model, prompts, self.generation, self.stop_ids, generator, self._kept
+                )
+        finally:
+            if training:
+                self.model.train()
+
+    @contextmanager
+    def keeping_caches(self) -> Iterator[None]:
+        """Keep keys and values from one `act` to the next, which goes on from them.
+
+        It saves reading a conversation anew at every turn. What is kept belongs to the weights, so
+        that no optimizer may step before the context ends and all is dropped; `collect_rollouts`
+        opens one for each rollout.
+        With `history="none"` there is nothing to go on from, and nothing is kept. Results are the
+        same to rounding. `GenerationConfig.max_cache_gib` limits what is kept.
+        """
+        outer = self._kept
+        if self.history == "append" and outer is None:
+            self._kept = KeptCaches(self.model)
+        try:
+            yield
+        finally:
+            self._kept = outer
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model and tokenizer into a folder that plain transformers loads.
