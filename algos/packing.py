@@ -10,6 +10,7 @@ masked away: rows are as long as that pays.
 """
 
 import inspect
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -23,6 +24,10 @@ Row = tuple[Sample, ...]
 # Tokens that the trial run of `shares_prompts_exactly` reads; any do.
 _TRIAL_PROMPT = 6
 _TRIAL_LENGTH = 3
+
+# Time of an operation of attention over one of a matrix product. Rows cut for 1 or 1/4 are as fast
+# to within 5 %, with the embedded model on a CPU.
+_COMPARISON = 0.5
 
 
 def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[Row]:
@@ -39,22 +44,30 @@ def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[R
 
     Returns:
         Rows of samples, each sample once, in the order of their token ids: neighbours share most.
+        They are the cheapest cut of that order into rows.
     """
-    rows: list[Row] = []
-    row: list[Sample] = []
-    length, before = 0, samples[0].read
-    for read, sample in sorted(((each.read, each) for each in samples), key=lambda pair: pair[0]):
-        shared = num_shared(before, read) if row else 0
-        longer = length + len(read) - shared
-        saved = 6 * hidden_size * shared  # in comparisons
-        added = longer**2 - length**2 - len(read) ** 2
-        if row and (shared == 0 or added > saved or longer > max_tokens):
-            rows.append(tuple(row))
-            row, longer = [], len(read)
-        row.append(sample)
-        length, before = longer, read
-    rows.append(tuple(row))
-    return rows
+    ordered = sorted(samples, key=lambda sample: sample.read)
+    own = [len(sample.read) for sample in ordered]
+    shared = [0, *(num_shared(a.read, b.read) for a, b in itertools.pairwise(ordered))]
+    # cheapest[j] is the least cost of the first j samples, whose last row begins at starts[j]
+    cheapest, starts = [0.0], [0]
+    for end in range(1, len(ordered) + 1):
+        best, begin, length = float("inf"), end, 0
+        for start in reversed(range(end)):
+            # a row that begins one sample earlier: what the two share is no longer computed twice
+            length += own[start] - (shared[start + 1] if start + 1 < end else 0)
+            if start + 1 < end and (length > max_tokens or not shared[start + 1]):
+                break
+            cost = cheapest[start] + 6 * hidden_size * length + _COMPARISON * length**2
+            if cost < best:
+                best, begin = cost, start
+        cheapest.append(best)
+        starts.append(begin)
+    rows, end = [], len(ordered)
+    while end:
+        rows.append(tuple(ordered[starts[end] : end]))
+        end = starts[end]
+    return rows[::-1]
 
 
 def attention_mask(attention: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,7 @@
 """Sequences in one row: the same log-probabilities and gradients as apart, for fewer tokens."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import BloomConfig
 
 from motet.agents import Completion, GenerationConfig
-from motet.algos.batch import Sample, collate, micro_batches
+from motet.algos.batch import Sample, collate, micro_batches, row_length
 from motet.algos.log_probs import completion_log_probs
 from motet.algos.packing import attention_mask, attention_window, pack, shares_prompts_exactly
 
@@ -145,11 +146,39 @@ def test_each_beginning_is_computed_once(sequences):
 
 def test_rows_are_as_long_as_it_pays():
     siblings = [sample([1] * 10, [7, k] + [8] * 9) for k in range(20, 28)]
-    # 11 tokens are shared, worth 66 * hidden_size comparisons, and 9 are a sibling's own: the k-th
-    # adds (11 + 9 k)^2 - (2 + 9 k)^2 - 20^2 = 162 k - 283 of them
+    # 11 tokens are shared, 9 are a sibling's own: k in a row cost 6 * hidden_size * (11 + 9 k)
+    # and half of (11 + 9 k)^2 comparisons; with a hidden size of 3 that is 560, 471, 469 and 488
+    # for each of one, two, three and four siblings in a row
     assert [len(row) for row in pack(siblings, 1_000, 1_000)] == [8]
-    assert [len(row) for row in pack(siblings, 5, 1_000)] == [3, 3, 2]
+    assert [len(row) for row in pack(siblings, 3, 1_000)] == [3, 3, 2]
     assert [len(row) for row in pack(siblings, 1_000, 50)] == [4, 4]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=9), min_size=1, max_size=7),
+    st.integers(1, 4),
+    st.integers(8, 40),
+)
+def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
+    samples = sorted((sample(ids[:1], ids[1:]) for ids in sequences), key=lambda one: one.read)
+
+    def cost(rows):
+        lengths = [row_length(row) for row in rows]
+        fits = all(
+            len(row) == 1
+            or (length <= budget and all(one.read[0] == row[0].read[0] for one in row))
+            for row, length in zip(rows, lengths, strict=True)
+        )
+        return sum(6 * hidden_size * n + n * n / 2 for n in lengths) if fits else math.inf
+
+    def cuts(rest):
+        if not rest:
+            yield []
+        for end in range(1, len(rest) + 1):
+            yield from ([rest[:end], *more] for more in cuts(rest[end:]))
+
+    found = pack(samples, hidden_size, budget)
+    assert cost(found) == min(map(cost, cuts(samples)))
 
 
 def test_whole_trees_where_the_context_is_the_conversation():
