@@ -71,7 +71,6 @@ def do(work: Work) -> Measured:
 def make_trainer(work: Work, agent_class: type[LMAgent] = EndlessAgent) -> algos.MAGRPOTrainer:
     env = make_env(work)
     one_by_one = work.prompts_at_once == 1
-    precision: dict[str, Any] = {"bf16": True} if work.bf16 else {}
     return algos.MAGRPOTrainer(
         env,
         make_team(work, env.possible_agents, agent_class),
@@ -86,7 +85,7 @@ def make_trainer(work: Work, agent_class: type[LMAgent] = EndlessAgent) -> algos
             weight_decay=WEIGHT_DECAY,
             max_grad_norm=None,
             seed=work.seed,
-            **precision,
+            bf16=work.bf16,
         ),
     )
 
@@ -131,17 +130,18 @@ def numbered(prompt: str, number: int) -> str:
 
 def make_team(work: Work, names: Sequence[str], agent_class: type[LMAgent]) -> dict[str, LMAgent]:
     """Return agents with weights of their own: models, or adapters on one model."""
-    context: dict[str, Any] = {} if work.history == "none" else {"history": work.history}
 
-    def load(**adapter: Any) -> LMAgent:
-        return agent_class.from_pretrained(work.model, device=work.device, **adapter, **context)
+    def load(lora: Any = None) -> LMAgent:
+        return agent_class.from_pretrained(
+            work.model, device=work.device, lora=lora, history=work.history
+        )
 
     if not work.lora:
         return {name: load() for name in names}
     from peft import LoraConfig
 
-    base: Any = load(lora=LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
-    return {names[0]: base, **{name: base.with_adapter(name) for name in names[1:]}}
+    first = load(LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM"))
+    return {names[0]: first, **{name: first.with_adapter(name) for name in names[1:]}}
 
 
 if __name__ == "__main__":

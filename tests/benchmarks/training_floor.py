@@ -8,7 +8,8 @@ With rate F of matrix products (FLOP/s), rate C of copying (bytes/s), weights W_
 - the update: 6 * (W_body * (P + T) + W_head * T) / F, with P tokens of prompts, one for all G
   siblings, and T of completions: a forward pass of 2 and a backward pass of 4 FLOPs per weight and
   token, with the head at the completions only. Adapters halve the backward pass, for the weights
-  below them need no gradient; groups without spread need no update.
+  below them need no gradient; groups without spread need no update; where a side computes what
+  several sequences begin with once, and so fewer tokens than P + T, its floor is the lower one.
 
 B is what the prompts that are handed over together allow: `Work.rows_at_once`.
 Attention, the key-value cache, activations, norms, sampling and the optimizer count as nothing, so
@@ -35,7 +36,9 @@ def generation_floor_s(work: Work, measured: Measured, rates: Rates) -> float:
 
 def update_floor_s(work: Work, measured: Measured, rates: Rates) -> float:
     """Return the least time to train on those completions that there is something to learn from."""
-    body = rates.body_parameters * (measured.prompt_tokens + measured.new_tokens)
-    head = rates.head_parameters * measured.new_tokens
-    flops = 4 if work.lora else 6
-    return work.share_with_spread * flops * (body + head) / rates.gemm_flops
+    tokens = work.share_with_spread * (measured.prompt_tokens + measured.new_tokens)
+    if measured.tokens_computed is not None:
+        tokens = min(tokens, measured.tokens_computed)
+    body = rates.body_parameters * tokens
+    head = rates.head_parameters * work.share_with_spread * measured.new_tokens
+    return (4 if work.lora else 6) * (body + head) / rates.gemm_flops
