@@ -330,11 +330,13 @@ def test_the_goal_is_reached_by_the_mean_of_the_last_prompts() -> None:
 def test_learning_is_compared_seed_by_seed() -> None:
     ours = [Time(seconds, 1.0, 1, reached=True) for seconds in (1.0, 2.0, 3.0)]
     theirs = [Time(seconds, 1.0, 1, reached=True) for seconds in (10.0, 8.0, 18.0)]
-    target = learning_target(ours, theirs)
+    target = learning_target("comlrl", ours, theirs)
     assert (target.measured, target.met) == (6.0, True)
-    assert learning_target(ours, theirs[:2]).met is None
-    assert learning_target([*ours[:2], replace(ours[2], reached=False)], theirs).met is None
-    assert learning_target([], []).met is None
+    assert learning_target("comlrl", ours, theirs[:2]).met is None
+    assert (
+        learning_target("comlrl", [*ours[:2], replace(ours[2], reached=False)], theirs).met is None
+    )
+    assert learning_target("comlrl", [], []).met is None
 
 
 # --- cost by width --------------------------------------------------------------------------------

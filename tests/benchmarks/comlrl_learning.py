@@ -35,6 +35,14 @@ class LearningTrainer(TimedTrainer):
             self.train()
         return self.learned
 
+    def _generate_completions(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        made = super()._generate_completions(*args, **kwargs)
+        if self.learning.cut_padding:
+            lengths = made["response_lens"]
+            rows = zip(made["completion_input_ids"][0], lengths, strict=True)
+            made["completion_input_ids"] = [[ids[:length] for ids, length in rows]]
+        return made
+
     def _train_step_returns(self, *args: Any, **kwargs: Any) -> None:
         self.rewards.clear()
         super()._train_step_returns(*args, **kwargs)

@@ -23,12 +23,14 @@ class LearningWork:
         goal: mean reward to reach.
         window: prompts that the mean is over, the last ones.
         max_prompts: prompts after which to give up.
+        cut_padding: mend CoMLRL, which would train on the padding after a completion's end.
     """
 
     work: Work
     goal: float
     window: int
     max_prompts: int
+    cut_padding: bool = False
 
 
 @dataclass(slots=True)

@@ -56,12 +56,12 @@ def training_targets(rows: Sequence[Row]) -> list[Target]:
 
 def print_targets(targets: Sequence[Target]) -> None:
     """Print a line for each target."""
-    print(f"\n{'target':<52}{'goal':>14}{'measured':>14}")
+    print(f"\n{'target':<58}{'goal':>14}{'measured':>14}")
     for target in targets:
         sign = "<" if target.at_most else ">="
         goal = "-" if target.goal is None else f"{sign} {target.shown(target.goal)}"
         verdict = {True: "met", False: "missed", None: "not measured"}[target.met]
-        print(f"{target.name:<52}{goal:>14}{target.shown(target.measured):>14}  {verdict}")
+        print(f"{target.name:<58}{goal:>14}{target.shown(target.measured):>14}  {verdict}")
 
 
 def widest(rows: Sequence[Row], turns: int, has: Callable[[Row], bool]) -> Row | None:
