@@ -5,7 +5,8 @@ Nothing here is shared with the library's fast paths, and nothing is clever.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,17 +37,32 @@ def distribution(logits: Tensor, generation: GenerationConfig) -> Tensor:
     return result
 
 
-def completion_log_prob(
+def token_log_prob(logits: Tensor, token: int, generation: GenerationConfig) -> Tensor:
+    """Log-probability of one token (): that of `distribution`, the token being counted in."""
+    allowed = distribution(logits.detach(), generation).isfinite()
+    allowed[token] = True
+    scaled = logits.float() / generation.temperature
+    return scaled[token] - torch.logsumexp(scaled[allowed], -1)
+
+
+def completion_log_probs(
     model: PreTrainedModel, completion: Completion, generation: GenerationConfig
-) -> Tensor:
-    """Sum of a completion's token log-probabilities: a forward pass per token, no padding."""
-    total = torch.zeros(())
+) -> list[Tensor]:
+    """A completion's token log-probabilities: a forward pass per token, no padding."""
+    log_probs = []
     seen = list(completion.prompt_ids)
     for token in completion.completion_ids:
         logits = model(input_ids=torch.tensor([seen])).logits[0, -1]
-        total = total + distribution(logits, generation)[token]
+        log_probs.append(token_log_prob(logits, token, generation))
         seen.append(token)
-    return total
+    return log_probs
+
+
+def completion_log_prob(
+    model: PreTrainedModel, completion: Completion, generation: GenerationConfig
+) -> Tensor:
+    """Sum of a completion's token log-probabilities."""
+    return sum(completion_log_probs(model, completion, generation), torch.zeros(()))
 
 
 def node_return(
@@ -57,8 +73,8 @@ def node_return(
         node.rewards[agent][joint] * discount**turn for turn in range(node.turns_credited[joint])
     )
     child = node.children[joint]
-    if child is not None:
-        below = rollout.levels[level + 1][child]
+    below = None if child is None else rollout.levels[level + 1][child]
+    if below is not None and agent in below.rewards:
         branches = [
             node_return(rollout, level + 1, below, agent, j, discount)
             for j in range(len(below.joint_actions))
@@ -67,50 +83,128 @@ def node_return(
     return value
 
 
-def advantages(returns: Sequence[float], *, normalize: bool) -> list[float] | None:
-    """MAGRPO's advantages of one group, None where the group has no spread."""
+def advantages(
+    returns: Sequence[float], *, normalize: bool, baseline: str = "mean"
+) -> list[float] | None:
+    """Advantages of one group, None where it says nothing; a difference by rounding is none."""
     mean = sum(returns) / len(returns)
     std = math.sqrt(sum((value - mean) ** 2 for value in returns) / len(returns))
-    if std < 1e-9 * max(abs(value) for value in returns) or std == 0:
+    subtracted = {
+        "mean": [mean] * len(returns),
+        "mean of the others": [
+            sum(returns[:k] + returns[k + 1 :]) / max(len(returns) - 1, 1)
+            for k in range(len(returns))
+        ],
+        "nothing": [0.0] * len(returns),
+    }[baseline]
+    plain = [value - base for value, base in zip(returns, subtracted, strict=True)]
+    told = std if normalize else max(map(abs, plain))
+    if told == 0 or told < 1e-9 * max(map(abs, returns)):
         return None
-    return [(value - mean) / (std if normalize else 1.0) for value in returns]
+    return [value / (std if normalize else 1.0) for value in plain]
+
+
+def credits(node: Node, agent: str, returns: Sequence[float]) -> list[float]:
+    """Each own completion's mean return over the joint actions that contain it."""
+    position = list(node.completions).index(agent)
+    means = []
+    for k in range(len(node.completions[agent])):
+        mine = [
+            value
+            for value, joint in zip(returns, node.joint_actions, strict=True)
+            if joint[position] == k
+        ]
+        means.append(sum(mine) / len(mine))
+    return means
+
+
+def token_loss(
+    log_prob: Tensor, old_log_prob: float, advantage: float, clip_range: float | None
+) -> Tensor:
+    """REINFORCE's -A log pi, or PPO's -min(rho A, clip(rho) A)."""
+    if clip_range is None:
+        return -advantage * log_prob
+    ratio = torch.exp(log_prob - old_log_prob)
+    return -torch.minimum(
+        ratio * advantage, torch.clamp(ratio, 1 - clip_range, 1 + clip_range) * advantage
+    )
+
+
+def turn_loss(
+    groups: Sequence[Sequence[Sequence[Tensor]]], loss_type: str, max_new_tokens: int
+) -> Tensor:
+    """An agent's loss at a turn, from the losses of tokens by group and completion."""
+    if loss_type == "token_mean":
+        tokens = [token for group in groups for completion in group for token in completion]
+        return sum(tokens, torch.zeros(())) / max(len(tokens), 1)
+    means = []
+    for group in groups:
+        losses = []
+        for completion in group:
+            total = sum(completion, torch.zeros(()))
+            if loss_type == "sequence_mean":
+                total = total / max(len(completion), 1)
+            if loss_type == "constant":
+                total = total / max_new_tokens
+            losses.append(total)
+        means.append(sum(losses) / len(losses))
+    return sum(means) / len(means) if means else torch.zeros(())
+
+
+def trained_groups(
+    rollout: Rollout,
+    agent: str,
+    level: int,
+    *,
+    discount: float = 1.0,
+    normalize: bool = True,
+    baseline: str = "mean",
+) -> list[tuple[tuple[Completion, ...], list[float]]]:
+    """Completions and advantages of an agent's groups at a turn that say something."""
+    groups = []
+    for node in rollout.levels[level]:
+        if agent not in node.completions:
+            continue
+        returns = [
+            node_return(rollout, level, node, agent, j, discount)
+            for j in range(len(node.joint_actions))
+        ]
+        weights = advantages(
+            credits(node, agent, returns), normalize=normalize, baseline=baseline
+        )
+        if weights is not None:
+            groups.append((node.completions[agent], weights))
+    return groups
 
 
 def magrpo_loss(
     rollout: Rollout,
-    models: dict[str, PreTrainedModel],
-    generation: GenerationConfig,
+    models: Mapping[str, PreTrainedModel],
+    generation: GenerationConfig | Mapping[str, GenerationConfig],
     *,
-    discount: float = 1.0,
-    normalize: bool = True,
+    loss_type: str = "sequence_sum",
+    max_new_tokens: int = 1,
+    clip_range: float | None = None,
+    **grouping: Any,
 ) -> Tensor:
-    """Sum over agents and turns of the mean over groups with spread of the group's mean loss."""
+    """Sum over the agents that have a model, and over turns, of `turn_loss`.
+
+    `max_new_tokens` is the divisor of "constant"; `grouping` is that of `trained_groups`.
+    """
     total = torch.zeros(())
-    for agent, (depth, level) in itertools.product(rollout.agents, enumerate(rollout.levels)):
-        losses = []
-        for node in level:
-            own = node.completions[agent]
-            returns = [
-                node_return(rollout, depth, node, agent, j, discount)
-                for j in range(len(node.joint_actions))
-            ]
-            position = list(node.completions).index(agent)
-            credits = []
-            for k in range(len(own)):
-                mine = [
-                    value
-                    for value, joint in zip(returns, node.joint_actions, strict=True)
-                    if joint[position] == k
-                ]
-                credits.append(sum(mine) / len(mine))
-            weights = advantages(credits, normalize=normalize)
-            if weights is None:
-                continue
-            terms = [
-                -weight * completion_log_prob(models[agent], completion, generation)
-                for weight, completion in zip(weights, own, strict=True)
-            ]
-            losses.append(sum(terms) / len(own))
-        if losses:
-            total = total + sum(losses) / len(losses)
+    for (agent, model), level in itertools.product(models.items(), range(len(rollout.levels))):
+        own = generation if isinstance(generation, GenerationConfig) else generation[agent]
+        groups = []
+        for completions, weights in trained_groups(rollout, agent, level, **grouping):
+            losses = []
+            for completion, weight in zip(completions, weights, strict=True):
+                log_probs = completion_log_probs(model, completion, own)
+                losses.append(
+                    [
+                        token_loss(log_prob, old, weight, clip_range)
+                        for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
+                    ]
+                )
+            groups.append(losses)
+        total = total + turn_loss(groups, loss_type, max_new_tokens)
     return total

@@ -1,0 +1,160 @@
+"""Hypothesis strategies for a whole update: a team, its settings and the rollout it learns from.
+
+To have a new option drawn: an option of the learner goes into `LEARNER`, one of sampling into
+`SAMPLING`, another kind of team into `TEAMS` and `Case.team`, a property of prompts into
+`drawn_rollouts`, a family of models into `tiny_families`. Where an option changes what is computed,
+`Case.expected_loss` hands it to the reference, which knows it from its definition.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from drawn_rollouts import rollouts, shapes
+from hypothesis import strategies as st
+from reference import magrpo_loss, trained_groups
+from tiny_families import FAMILIES, tiny_model, tiny_tokenizer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent
+from motet.algos import (
+    MAGRPOConfig,
+    MAGRPOTrainer,
+    Rollout,
+    group_mean,
+    leave_one_out,
+    no_baseline,
+)
+from motet.envs import TextEnv
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+LEARNER: dict[str, st.SearchStrategy[Any]] = {
+    "discount": st.sampled_from([1.0, 0.9, 0.5, 0.0]),
+    "advantage_normalization": st.booleans(),
+    "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
+    "clip_range": st.sampled_from([None, None, 0.2, 3.0]),
+    "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
+}
+SAMPLING: dict[str, st.SearchStrategy[Any]] = {
+    "temperature": st.sampled_from([1.0, 1.0, 0.6, 1.7]),
+    "top_k": st.sampled_from([None, None, 1, 4, 20, 60]),
+    "top_p": st.sampled_from([None, None, 0.3, 0.9, 1.0]),
+    "max_new_tokens": st.sampled_from([6, 9]),
+}
+TEAMS = ("separate", "shared", "one model, own settings", "one frozen")
+BASELINES = {"mean": group_mean, "mean of the others": leave_one_out, "nothing": no_baseline}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rollout and all that decides what is learnt from it."""
+
+    team_kind: str
+    families: tuple[str, ...]  # by agent
+    sampling: tuple[dict[str, Any], ...]  # by agent
+    learner: dict[str, Any]
+    baseline: str
+    num_steps: int  # optimizer steps that are asked for
+    rollout: Rollout
+
+    def team(self) -> dict[str, Agent]:
+        """The agents by name; the same models each time."""
+        names = self.rollout.agents
+        one_model = self.team_kind in ("shared", "one model, own settings")
+        team: dict[str, Agent] = {}
+        for index, (name, sampling) in enumerate(zip(names, self.sampling, strict=True)):
+            seed = 0 if one_model else index
+            model = tiny_model(self.families[seed], seed)
+            generation = GenerationConfig(**sampling)
+            team[name] = LMAgent(model, tiny_tokenizer(), generation=generation)
+        if self.team_kind == "shared":
+            return dict.fromkeys(names, team[names[0]])
+        if self.team_kind == "one frozen" and len(names) > 1:
+            team[names[-1]] = FixedAgent("")
+        return team
+
+    def trained(self) -> dict[str, LMAgent]:
+        return {name: agent for name, agent in self.team().items() if isinstance(agent, LMAgent)}
+
+    def models(self) -> dict[str, PreTrainedModel]:
+        return {name: agent.model for name, agent in self.trained().items()}
+
+    # --- what it comes to -----------------------------------------------------------------------
+
+    def expected_loss(self) -> Tensor:
+        """The loss by the reference, with gradient."""
+        generations = {name: agent.generation for name, agent in self.trained().items()}
+        return magrpo_loss(
+            self.rollout,
+            self.models(),
+            generations,
+            loss_type=self.learner["loss_type"],
+            clip_range=self.learner["clip_range"],
+            max_new_tokens=max(each.max_new_tokens for each in generations.values()),
+            **self._grouping(),
+        )
+
+    def _grouping(self) -> dict[str, Any]:
+        return {
+            "discount": self.learner["discount"],
+            "normalize": self.learner["advantage_normalization"],
+            "baseline": self.baseline,
+        }
+
+    def steps(self) -> tuple[int | None, list[float]]:
+        """`train_batch_size`, and the share of the rollout's groups in each of its steps.
+
+        Where policies step apart, nobody outside can tell which of a policy's steps had fewer
+        groups than the others: all of them get equally many then.
+        """
+        groups = [
+            completions
+            for name in self.models()
+            for level in range(len(self.rollout.levels))
+            for completions, _ in trained_groups(self.rollout, name, level, **self._grouping())
+        ]
+        count = len(groups)
+        if self.num_steps == 1 or count == 0:
+            return None, [1.0]
+        told_apart = len(set(map(id, self.models().values()))) == 1 and all(
+            any(completion.completion_ids for completion in group) for group in groups
+        )
+        size = -(-count // self.num_steps)
+        while not told_apart and count % size:
+            size -= 1
+        return size, [min(size, count - start) / count for start in range(0, count, size)]
+
+    def trainer(self) -> MAGRPOTrainer:
+        """A trainer whose steps leave the weights where they are."""
+        env = TextEnv(
+            [{"prompt": ""}],
+            lambda *texts: [0.0] * len(texts[0]),
+            num_agents=len(self.rollout.agents),
+        )
+        config = MAGRPOConfig(
+            train_batch_size=self.steps()[0],
+            agent_learning_rate=1e-30,
+            max_grad_norm=None,
+            progress_bar=False,
+            **self.learner,
+        )
+        return MAGRPOTrainer(env, self.team(), config, baseline=BASELINES[self.baseline])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    shape = draw(shapes())
+    size = len(shape.agents)
+    by_agent = {"min_size": size, "max_size": size}
+    families = st.lists(st.sampled_from(FAMILIES), **by_agent).map(tuple)
+    sampling = st.lists(st.fixed_dictionaries(SAMPLING), **by_agent).map(tuple)
+    return Case(
+        team_kind=draw(st.sampled_from(TEAMS)),
+        families=draw(families),
+        sampling=draw(sampling),
+        learner=draw(st.fixed_dictionaries(LEARNER)),
+        baseline=draw(st.sampled_from(sorted(BASELINES))),
+        num_steps=draw(st.sampled_from([1, 1, 2, 3, 100])),
+        rollout=draw(rollouts(shape)),
+    )
