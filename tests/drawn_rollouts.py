@@ -10,11 +10,20 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from tiny_families import END, VOCABULARY
 
 from motet.agents import Completion
 from motet.algos import Node, Rollout
+
+# the same examples each time: a failure is there for everybody, at once and again
+REPEATABLE = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 Draw = st.DrawFn
 Ids = tuple[int, ...]

@@ -169,9 +169,7 @@ def trained_groups(
             node_return(rollout, level, node, agent, j, discount)
             for j in range(len(node.joint_actions))
         ]
-        weights = advantages(
-            credits(node, agent, returns), normalize=normalize, baseline=baseline
-        )
+        weights = advantages(credits(node, agent, returns), normalize=normalize, baseline=baseline)
         if weights is not None:
             groups.append((node.completions[agent], weights))
     return groups

@@ -14,18 +14,11 @@ from typing import Any
 import pytest
 import torch
 from drawn_cases import Case, cases
-from hypothesis import HealthCheck, given, settings
+from drawn_rollouts import REPEATABLE
+from hypothesis import given, settings
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from transformers import PreTrainedModel
-
-# the same examples each time: a failure is there for everybody, at once and again
-REPEATABLE = settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 
 Gradients = dict[str, Tensor]
 
