@@ -3,15 +3,16 @@
 To have a new option drawn: an option of the learner goes into `LEARNER`, one of sampling into
 `SAMPLING`, another kind of team into `TEAMS` and `Case.team`, a property of prompts into
 `drawn_rollouts`, a family of models into `tiny_families`. Where an option changes what is computed,
-`Case.expected_loss` hands it to the reference, which knows it from its definition.
+`Case.expected_terms` hands it to the reference, which knows it from its definition.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from drawn_rollouts import rollouts, shapes
 from hypothesis import strategies as st
-from reference import magrpo_loss, trained_groups
+from reference import magrpo_terms, trained_groups
 from tiny_families import FAMILIES, tiny_model, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -82,10 +83,10 @@ class Case:
 
     # --- what it comes to -----------------------------------------------------------------------
 
-    def expected_loss(self) -> Tensor:
-        """The loss by the reference, with gradient."""
+    def expected_terms(self) -> Iterator[Tensor]:
+        """The loss by the reference, completion by completion, with gradient."""
         generations = {name: agent.generation for name, agent in self.trained().items()}
-        return magrpo_loss(
+        return magrpo_terms(
             self.rollout,
             self.models(),
             generations,

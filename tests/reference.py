@@ -5,7 +5,7 @@ Nothing here is shared with the library's fast paths, and nothing is clever.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -130,25 +130,27 @@ def token_loss(
     )
 
 
-def turn_loss(
-    groups: Sequence[Sequence[Sequence[Tensor]]], loss_type: str, max_new_tokens: int
-) -> Tensor:
-    """An agent's loss at a turn, from the losses of tokens by group and completion."""
-    if loss_type == "token_mean":
-        tokens = [token for group in groups for completion in group for token in completion]
-        return sum(tokens, torch.zeros(())) / max(len(tokens), 1)
-    means = []
-    for group in groups:
-        losses = []
-        for completion in group:
-            total = sum(completion, torch.zeros(()))
-            if loss_type == "sequence_mean":
-                total = total / max(len(completion), 1)
-            if loss_type == "constant":
-                total = total / max_new_tokens
-            losses.append(total)
-        means.append(sum(losses) / len(losses))
-    return sum(means) / len(means) if means else torch.zeros(())
+def completion_shares(
+    groups: Sequence[Sequence[Completion]], loss_type: str, max_new_tokens: int
+) -> list[list[float]]:
+    """What each token of each completion counts in an agent's loss at a turn."""
+    tokens = sum(len(one.completion_ids) for group in groups for one in group)
+    return [
+        [
+            {
+                # mean over groups of the mean over completions of the sum over tokens ...
+                "sequence_sum": 1 / len(groups) / len(group),
+                # ... of the mean over tokens
+                "sequence_mean": 1 / len(groups) / len(group) / max(len(one.completion_ids), 1),
+                # ... of the sum over tokens, divided by the most there can be
+                "constant": 1 / len(groups) / len(group) / max_new_tokens,
+                # mean over all tokens
+                "token_mean": 1 / max(tokens, 1),
+            }[loss_type]
+            for one in group
+        ]
+        for group in groups
+    ]
 
 
 def trained_groups(
@@ -175,7 +177,7 @@ def trained_groups(
     return groups
 
 
-def magrpo_loss(
+def magrpo_terms(
     rollout: Rollout,
     models: Mapping[str, PreTrainedModel],
     generation: GenerationConfig | Mapping[str, GenerationConfig],
@@ -184,25 +186,26 @@ def magrpo_loss(
     max_new_tokens: int = 1,
     clip_range: float | None = None,
     **grouping: Any,
-) -> Tensor:
-    """Sum over the agents that have a model, and over turns, of `turn_loss`.
+) -> Iterator[Tensor]:
+    """What each completion adds to the loss, of the agents that have a model.
 
     `max_new_tokens` is the divisor of "constant"; `grouping` is that of `trained_groups`.
     """
-    total = torch.zeros(())
     for (agent, model), level in itertools.product(models.items(), range(len(rollout.levels))):
         own = generation if isinstance(generation, GenerationConfig) else generation[agent]
-        groups = []
-        for completions, weights in trained_groups(rollout, agent, level, **grouping):
-            losses = []
-            for completion, weight in zip(completions, weights, strict=True):
+        groups = trained_groups(rollout, agent, level, **grouping)
+        shares = completion_shares([group for group, _ in groups], loss_type, max_new_tokens)
+        for (completions, weights), group_shares in zip(groups, shares, strict=True):
+            for completion, weight, share in zip(completions, weights, group_shares, strict=True):
                 log_probs = completion_log_probs(model, completion, own)
-                losses.append(
-                    [
-                        token_loss(log_prob, old, weight, clip_range)
-                        for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
-                    ]
-                )
-            groups.append(losses)
-        total = total + turn_loss(groups, loss_type, max_new_tokens)
-    return total
+                losses = [
+                    token_loss(log_prob, old, weight, clip_range)
+                    for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
+                ]
+                if losses:
+                    yield share * sum(losses, torch.zeros(()))
+
+
+def magrpo_loss(*args: Any, **kwargs: Any) -> Tensor:
+    """The sum of `magrpo_terms`: over agents, turns, groups and completions."""
+    return sum(magrpo_terms(*args, **kwargs), torch.zeros(()))

@@ -7,8 +7,9 @@ padding, micro-batches of any budget, and siblings that share what they begin wi
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,9 +19,6 @@ from drawn_rollouts import REPEATABLE
 from hypothesis import given, settings
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from transformers import PreTrainedModel
-
-Gradients = dict[str, Tensor]
 
 
 @contextmanager
@@ -58,37 +56,64 @@ def learnt(case: Case) -> tuple[float, dict[int, Tensor]]:
     return metrics.get("train/loss", 0.0) * count * shares[0], gradients
 
 
+@dataclass
+class Total:
+    """A sum of terms, and how large they are: what rounding is measured by where they cancel."""
+
+    value: Tensor = field(default_factory=lambda: torch.zeros(()))
+    size: float = 0.0
+
+    def add(self, term: Tensor) -> None:
+        self.value = self.value + term
+        self.size += float(term.norm())
+
+    def equals(self, other: Tensor, largest: float) -> bool:
+        """Whether they are equal but for rounding.
+
+        `largest` is the size of the largest gradient. A query that has one key to choose has a
+        gradient of zero, and one beside masked keys the rounding of what flows past it.
+        """
+        error = float((other - self.value).norm())
+        return error <= 1e-5 * float(self.value.norm()) + 1e-6 * self.size + 1e-7 * largest
+
+
+def reference(case: Case, weights: Sequence[Tensor]) -> tuple[Total, list[Total]]:
+    """The loss and each weight's gradient, from a backward pass per completion."""
+    loss, gradients = Total(), [Total() for _ in weights]
+    for term in case.expected_terms():
+        loss.add(term.detach())
+        own = torch.autograd.grad(term, weights, allow_unused=True)
+        for total, gradient in zip(gradients, own, strict=True):
+            if gradient is not None:
+                total.add(gradient)
+    return loss, gradients
+
+
 def check(case: Case) -> None:
-    models: Mapping[str, PreTrainedModel] = case.models()
-    for model in models.values():
-        model.zero_grad()
-    expected = case.expected_loss()
-    if expected.requires_grad:
-        expected.backward()
-    gradients = {
-        (name, key): torch.zeros(()) if weight.grad is None else weight.grad.clone()
-        for name, model in models.items()
+    named = {
+        weight: (name, key)
+        for name, model in case.models().items()
         for key, weight in model.named_parameters()
         if weight.requires_grad
     }
-    loss, learnt_gradients = learnt(case)
+    expected_loss, expected = reference(case, list(named))
+    largest = max(total.size for total in expected)
+    loss, gradients = learnt(case)
     if len(set(case.steps()[1])) == 1:  # else the mean over steps is not that over groups
-        assert loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
-    for (name, key), reference in gradients.items():
-        weight = models[name].get_parameter(key)
-        gradient = learnt_gradients.get(id(weight), torch.zeros(()))
-        error = float((gradient - reference).norm())
-        assert error <= 1e-5 * float(reference.norm()) + 1e-7, (name, key)
+        assert expected_loss.equals(torch.tensor(loss), largest), (loss, expected_loss)
+    for (weight, place), total in zip(named.items(), expected, strict=True):
+        gradient = gradients.get(id(weight), torch.zeros(()))
+        assert total.equals(gradient, largest), (place, gradient, total)
 
 
-@settings(REPEATABLE, max_examples=100)
+@settings(REPEATABLE, max_examples=60)
 @given(cases())
 def test_loss_and_gradients_of_any_update_equal_the_reference(case: Case) -> None:
     check(case)
 
 
 @pytest.mark.slow
-@settings(REPEATABLE, max_examples=1000)
+@settings(REPEATABLE, max_examples=600)
 @given(cases())
 def test_loss_and_gradients_of_ten_times_more_updates_equal_the_reference(case: Case) -> None:
     check(case)
