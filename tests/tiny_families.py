@@ -21,7 +21,9 @@ from transformers import (
 VOCABULARY = 40
 END = 0  # the end token, and what the tokenizer and the models pad with
 CONTEXT = 96
-WINDOW = 8  # of Gemma2's sliding layers: most rows are longer
+# of Gemma2's sliding layers: many rows are longer; enough for the learner's trial of whether
+# siblings can share a row
+WINDOW = 10
 
 _IDS = {
     "vocab_size": VOCABULARY,

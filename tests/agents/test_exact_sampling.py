@@ -145,7 +145,7 @@ def check_neighbours(request: Request, others: tuple[Ids, ...], max_rows: int) -
 given_neighbours = given(requests, prompt_lists(4), st.integers(1, 9))
 
 
-@settings(REPEATABLE, max_examples=40)
+@settings(REPEATABLE, max_examples=30)
 @given_neighbours
 def test_a_seed_gives_the_same_tokens_whatever_the_neighbours_are(
     request: Request, others: tuple[Ids, ...], max_rows: int
@@ -154,7 +154,7 @@ def test_a_seed_gives_the_same_tokens_whatever_the_neighbours_are(
 
 
 @pytest.mark.slow
-@settings(REPEATABLE, max_examples=400)
+@settings(REPEATABLE, max_examples=300)
 @given_neighbours
 def test_a_seed_gives_the_same_tokens_whatever_ten_times_more_neighbours_are(
     request: Request, others: tuple[Ids, ...], max_rows: int
