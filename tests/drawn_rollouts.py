@@ -8,7 +8,7 @@ trees with branches that end early, agents that wait or leave, and rewards of ea
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -182,13 +182,8 @@ def _grown(
                 live = place.live[: -1 if leaves else None]
                 following.append(_Place(place.row, live, so_far))
         grown.append(
-            Node(
-                row=node.row,
-                turn=turn,
-                observations=node.observations,
-                completions=node.completions,
-                joint_actions=node.joint_actions,
-                rewards=node.rewards,
+            replace(
+                node,
                 ended=tuple(child is None for child in children),
                 children=tuple(children),
                 turns_credited=tuple(credited),
