@@ -1,6 +1,6 @@
 """Who acts: language models, and agents without one."""
 
-from motet.agents.agent import Agent, Completion, FinishReason
+from motet.agents.agent import Agent, Completion, FinishReason, History, HistoryAgent
 from motet.agents.embedded import pocket, pocket_path
 from motet.agents.generation import GenerationConfig
 from motet.agents.lm_agent import LMAgent
@@ -12,6 +12,8 @@ __all__ = [
     "FinishReason",
     "FixedAgent",
     "GenerationConfig",
+    "History",
+    "HistoryAgent",
     "LMAgent",
     "RandomAgent",
     "ReplayAgent",

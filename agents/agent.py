@@ -1,10 +1,12 @@
 """What every agent is to a learner: a function from observations to completions."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 FinishReason = Literal["stop", "length"]
+History = Literal["none", "append"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,19 @@ def check_request(observations: Sequence[str], num_generations: int) -> None:
 
 @runtime_checkable
 class Agent(Protocol):
-    """Anything that answers. Implement `act` and every learner and env of Motet can use it."""
+    """Anything that answers. Implement `act` and every learner and env of Motet can use it.
+
+    An agent that is to be told what it said before has an attribute `history` that is "append"
+    (`HistoryAgent`); to all others nobody passes `contexts`, and they need no such parameter.
+    """
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: "Sequence[Completion | None] | None" = None,
     ) -> list[list[Completion]]:
         """Answer each observation several times.
 
@@ -66,7 +77,33 @@ class Agent(Protocol):
             observations: (B,) prompts; the same prompt may come more than once.
             num_generations: G, independent answers to each.
             seed: makes the answers reproducible; None goes on with the agent's own randomness.
+            contexts: (B,) the agent's own last completion on the way to each observation, None
+                where it has not said anything yet; None is the same for all.
 
         Returns:
             (B,) lists of (G,) completions.
         """
+
+
+@runtime_checkable
+class HistoryAgent(Agent, Protocol):
+    """An agent that says whether it is to be told what it said before.
+
+    Attributes:
+        history: "append" for an agent that goes on from `contexts`, "none" for one that does not.
+    """
+
+    history: History
+
+
+@runtime_checkable
+class CachingAgent(Agent, Protocol):
+    """An agent that can keep what it has computed from one call of `act` to the next."""
+
+    def keeping_caches(self) -> AbstractContextManager[None]:
+        """Keep it until the context ends. In between, nobody changes the agent's weights."""
+
+
+def wants_contexts(agent: Agent) -> bool:
+    """Tell whether an agent is to be told what it said before."""
+    return isinstance(agent, HistoryAgent) and agent.history == "append"

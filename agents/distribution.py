@@ -30,24 +30,33 @@ def kept_tokens(logits: Tensor, top_k: int | None, top_p: float | None) -> Tenso
         (..., V) bool, or None.
     """
     size = logits.shape[-1]
-    kept = None
+    share = 1.0 if top_p is None else top_p
     if top_k is not None and top_k < size:
-        kept = logits >= logits.topk(top_k).values[..., -1:]
-        logits = logits.masked_fill(~kept, -torch.inf)
-    if top_p is not None and top_p < 1:
-        probs = logits.softmax(-1)
-        count = min(_FIRST_CANDIDATES, size)
-        while True:
-            largest = probs.topk(count).values
-            mass = largest.cumsum(-1)
-            if count == size or bool((mass[..., -1] >= top_p).all()):
-                break
-            count = min(8 * count, size)
-        # at least one token, also where all is NaN: whoever sums these up finds the NaN
-        needed = (mass - largest < top_p).sum(-1, keepdim=True).clamp(min=1)
-        likely = probs >= largest.gather(-1, needed - 1)
-        kept = likely if kept is None else kept & likely
-    return kept
+        largest = logits.topk(top_k).values
+        kept = logits >= largest[..., -1:]
+        if share == 1:
+            return kept
+        probs = (largest - largest[..., :1]).exp()
+        # what is tied with the last of them has its probability too
+        tied = kept.sum(-1, keepdim=True) - top_k
+        probs = probs / (probs.sum(-1, keepdim=True) + tied * probs[..., -1:])
+        return logits >= largest.gather(-1, _last_needed(probs, share))
+    if share == 1:
+        return None
+    probs = logits.softmax(-1)
+    count = min(_FIRST_CANDIDATES, size)
+    while True:
+        largest = probs.topk(count).values
+        if count == size or bool((largest.sum(-1) >= share).all()):
+            return probs >= largest.gather(-1, _last_needed(largest, share))
+        count = min(8 * count, size)
+
+
+def _last_needed(probs: Tensor, top_p: float) -> Tensor:
+    """Return (..., 1) the index of the last of some probabilities, in descending order, to keep."""
+    mass = probs.cumsum(-1)
+    # at least one token, also where all is NaN: whoever sums these up finds the NaN
+    return (mass - probs < top_p).sum(-1, keepdim=True).clamp(min=1) - 1
 
 
 def _tempered(logits: Tensor, generation: GenerationConfig) -> Tensor:

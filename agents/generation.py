@@ -16,7 +16,14 @@ class GenerationConfig:
         top_p: sample only from the smallest set of tokens with at least this mass; None for all.
         do_sample: False takes the most likely token every time (its log-probability is then 0:
             the distribution sampled from is a point).
+        bf16: multiply matrices in bfloat16, when sampling and when training on what was sampled;
+            weights keep their precision. Faster on hardware that has it, and not exact.
         max_rows: most sequences decoded side by side; a longer batch is split.
+        max_cache_gib: most memory, in GiB, of keys and values: of the rows decoded side by side,
+            each with room for `max_new_tokens`, and of those that `history="append"` keeps for the
+            next turn. A longer batch is split, and kept rows that do not fit are computed anew.
+            None takes half of a GPU's free memory; on a CPU, where `max_rows` is what counts and
+            no free memory is set apart, it is no limit.
     """
 
     max_new_tokens: int = 256
@@ -24,7 +31,9 @@ class GenerationConfig:
     top_k: int | None = None
     top_p: float | None = None
     do_sample: bool = True
+    bf16: bool = False
     max_rows: int = 512
+    max_cache_gib: float | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -33,6 +42,8 @@ class GenerationConfig:
                 "Expected max_new_tokens and max_rows of at least 1, got "
                 f"max_new_tokens={self.max_new_tokens} and max_rows={self.max_rows}."
             )
+        if self.max_cache_gib is not None and not self.max_cache_gib > 0:
+            raise ValueError(f"Expected max_cache_gib above 0 or None, got {self.max_cache_gib}.")
         if not self.temperature > 0:
             raise ValueError(
                 f"Expected a temperature above 0, got {self.temperature}; for the most likely "

@@ -1,10 +1,11 @@
 """A transformers causal language model as an agent."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from transformers import (
@@ -14,9 +15,25 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from motet.agents.agent import Completion, check_request
+from motet.agents.adapter_files import (
+    base_of_adapter,
+    is_adapter_folder,
+    load_adapter,
+    save_adapter,
+    save_base,
+)
+from motet.agents.adapters import activated, add_adapter, opened, train_adapter
+from motet.agents.agent import Completion, History, check_request
+from motet.agents.conversation import Conversation, check_contexts
 from motet.agents.generation import GenerationConfig
-from motet.agents.sampler import sample
+from motet.agents.kept_caches import KeptCaches
+from motet.agents.lora_config import default_lora, warn_of_dropout
+from motet.agents.packed_linear import packed_linears
+from motet.agents.precision import precision
+from motet.agents.sampler import Sequences, sample
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
 
 
 @dataclass(slots=True)
@@ -30,61 +47,73 @@ class LMAgent:
     """Sample a causal language model, and let a learner train it.
 
     The sampler is the module that is trained: there is no second copy and nothing to
-    synchronise. To share parameters, put the same object under several agents' names.
+    synchronise. To share parameters, put the same object under several agents' names; to share all
+    but a LoRA adapter each, see `with_adapter`.
 
     Args:
-        model: a transformers causal language model.
+        model: a transformers causal language model, or a `PeftModel` around one.
         tokenizer: its tokenizer. It is only read: a missing pad token is no trouble.
         generation: sampling settings. Those of the model's own `generation_config` are not used,
             except its stop tokens.
         chat_template: send each observation as a user message through the tokenizer's chat
             template. By default it goes in raw.
         system_prompt: system message before it; needs `chat_template=True`.
+        history: "none" sees an observation alone. "append" sees the running conversation, by token
+            ids: the last prompt, the last completion and then the observation, as `act` gets the
+            completion in `contexts`. Rollouts and evaluation pass it on by themselves.
         overflow: what to do with a prompt that does not fit into the context together with
-            `max_new_tokens`: "raise", or "truncate_left" to drop its beginning.
+            `max_new_tokens`: "raise", or "truncate_left" to drop its beginning. With history it
+            is the whole conversation that is the prompt.
         frozen: keep learners from training it.
         seed: seed of the agent's own randomness, used where `act` gets none.
+        adapter: name of the LoRA adapter in the model that the agent acts with; default: the active
+            one, where the model has adapters. The base is frozen then.
 
     Attributes:
-        model: the language model.
+        model: the language model, without peft's wrapper.
         tokenizer: its tokenizer.
+        adapter: name of the agent's adapter in the model, None for the plain model.
         generation: sampling settings.
+        history: whether prompts go on from what the agent said before.
         frozen: whether learners leave it alone.
     """
 
     def __init__(  # noqa: PLR0913  # transformers' parts and the options of one agent
         self,
-        model: PreTrainedModel,
+        model: "PreTrainedModel | PeftModel",
         tokenizer: PreTrainedTokenizerBase,
         *,
         generation: GenerationConfig | None = None,
         chat_template: bool = False,
         system_prompt: str | None = None,
+        history: History = "none",
         overflow: Literal["raise", "truncate_left"] = "raise",
         frozen: bool = False,
         seed: int | None = None,
+        adapter: str | None = None,
     ) -> None:
-        _check_parts(model, tokenizer, generation)
-        if chat_template and tokenizer.chat_template is None:
-            raise ValueError(
-                "Expected a tokenizer with a chat template for chat_template=True, got one "
-                "without; set tokenizer.chat_template, or leave chat_template=False."
-            )
-        if system_prompt is not None and not chat_template:
-            raise ValueError(
-                "Expected chat_template=True together with a system_prompt: a raw prompt has no "
-                "place for it."
-            )
+        base, adapter = opened(model, adapter)
+        _check_parts(base, tokenizer, generation)
+        conversation = Conversation(tokenizer, chat_template, system_prompt)
+        if history not in ("none", "append"):
+            raise ValueError(f"Expected history 'none' or 'append', got {history!r}.")
+        if history == "append":
+            conversation.check_continues()
         if overflow not in ("raise", "truncate_left"):
             raise ValueError(f"Expected overflow 'raise' or 'truncate_left', got {overflow!r}.")
-        self.model = model
+        if adapter is not None:
+            train_adapter(base, adapter)
+            warn_of_dropout(base.peft_config[adapter])
+        self.model = base
         self.tokenizer = tokenizer
+        self.adapter = adapter
         self.generation = generation or GenerationConfig()
+        self.history: History = history
         self.frozen = frozen
         self.version = PolicyVersion()
-        self._chat_template = chat_template
-        self._system_prompt = system_prompt
+        self._conversation = conversation
         self._overflow = overflow
+        self._kept: KeptCaches | None = None  # while caches are kept, and for these weights only
         self._generator = torch.Generator()
         if seed is None:
             self._generator.seed()
@@ -96,16 +125,19 @@ class LMAgent:
         cls,
         name_or_path: str | Path,
         *,
+        lora: "LoraConfig | None" = None,
         gguf_file: str | None = None,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device | None = None,
         revision: str = "main",
         **kwargs: Any,
     ) -> Self:
-        """Load a model and its tokenizer.
+        """Load a model and its tokenizer, or an adapter with its base.
 
         Args:
-            name_or_path: hub id or folder.
+            name_or_path: hub id or folder, of a model; or folder of a saved adapter.
+            lora: train a new LoRA adapter with these settings instead of all weights; needs
+                `pip install "motet[lora]"`. Its name is `adapter`, or "default".
             gguf_file: name of a GGUF file in it; needs `pip install "motet[gguf]"`. Its weights
                 are converted to ordinary ones, so that the agent can be saved.
             dtype: of the weights. Small updates vanish in 16 bits, so that float32 is the default.
@@ -114,16 +146,31 @@ class LMAgent:
             **kwargs: passed on to the constructor.
 
         Raises:
-            FileNotFoundError: where the name is a folder without a model, or no folder at all.
+            FileNotFoundError: where the name is a folder without a model, or no folder at all, or
+                where the base of an adapter is not there.
+            ImportError: where peft is needed and not installed.
+            ValueError: where `lora` is given for a folder that has an adapter.
         """
+        saved = name_or_path if gguf_file is None and is_adapter_folder(name_or_path) else None
+        if saved is not None and lora is not None:
+            raise ValueError(
+                f"Expected a model for lora=, got the adapter in {saved}, which has settings of "
+                "its own; leave lora out."
+            )
+        base = name_or_path if saved is None else base_of_adapter(saved)
         if gguf_file is None:
-            _check_folder(name_or_path)
+            _check_folder(base)
         source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **source)
-        model = AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype, **source)
+        own = saved is not None and (Path(saved) / "tokenizer_config.json").exists()
+        tokenizer = AutoTokenizer.from_pretrained(saved if own else base, **source)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **source)
         if gguf_file is not None:
             model = _ordinary(model)
-        return cls(model.to(device or default_device()), tokenizer, **kwargs)
+        model = model.to(device or default_device())
+        if saved is not None or lora is not None:
+            kwargs["adapter"] = kwargs.get("adapter") or "default"
+            _attach(model, kwargs["adapter"], saved or lora, kwargs.get("seed"))
+        return cls(model, tokenizer, **kwargs)
 
     @property
     def policy_version(self) -> int:
@@ -152,62 +199,113 @@ class LMAgent:
         """Return an agent with the same weights and other sampling settings."""
         twin = copy.copy(self)
         twin.generation = replace(self.generation, **changes)
+        twin._kept = None
         return twin
 
-    def encode(self, observation: str) -> tuple[int, ...]:
-        """Return the prompt's token ids, within the context.
+    def with_adapter(self, name: str, lora: "LoraConfig | str | Path | None" = None) -> Self:
+        """Return another agent over the same base, with a LoRA adapter of its own.
+
+        The base is frozen with its first adapter: it is what all of them share. This agent stays
+        what it is, the plain base or another adapter.
+
+        Args:
+            name: of the adapter in the model.
+            lora: its settings, or a folder to load it from; default: the settings of this agent's
+                adapter, else peft's, which adapt some of the attention's layers.
+
+        Returns:
+            An agent with the same options that is not frozen, whose policy has seen no update.
 
         Raises:
-            ValueError: where the prompt and `max_new_tokens` do not fit into the context.
+            ImportError: where peft is not installed.
+            TypeError: where the settings are no `LoraConfig`.
+            ValueError: where the name is taken or cannot be one, or the settings would change what
+                the agents share.
         """
-        if self._chat_template:
-            messages = [{"role": "user", "content": observation}]
-            if self._system_prompt is not None:
-                messages.insert(0, {"role": "system", "content": self._system_prompt})
-            ids = self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
-            )
+        seed = int(torch.randint(2**63 - 1, (), generator=self._generator))
+        if lora is None:
+            lora = default_lora() if self.adapter is None else self.model.peft_config[self.adapter]
+        _attach(self.model, name, lora, seed)
+        warn_of_dropout(self.model.peft_config[name])
+        twin = copy.copy(self)
+        twin.adapter = name
+        twin.frozen = False
+        twin.version = PolicyVersion()
+        twin._kept = None
+        twin._generator = torch.Generator().manual_seed(seed)
+        return twin
+
+    def encode(self, observation: str, context: Completion | None = None) -> tuple[int, ...]:
+        """Return the prompt's token ids, within the context length.
+
+        Args:
+            observation: what the agent sees.
+            context: its last completion, which the prompt goes on from with `history="append"`.
+
+        Raises:
+            ValueError: where the prompt and `max_new_tokens` do not fit into the context length.
+        """
+        if context is None:
+            ids = self._conversation.opening(observation)
         else:
-            ids = self.tokenizer(observation, verbose=False)["input_ids"]
+            ids = self._conversation.continued(context, observation, self.stop_ids)
+        return tuple(self._fitted(ids, observation)) or (self._start_id(),)
+
+    def _fitted(self, ids: list[int], observation: str) -> list[int]:
+        """Return a prompt as it fits into the context, or raise."""
         context = self.context_length
         if context is None:
-            return tuple(ids) or (self._start_id(),)
+            return ids
         room = context - self.generation.max_new_tokens
         if room < 1:
             raise ValueError(
                 f"Expected max_new_tokens below the context of {context} tokens, got "
                 f"{self.generation.max_new_tokens}: there is no room for a prompt."
             )
-        if len(ids) > room:
-            if self._overflow == "raise":
-                raise ValueError(
-                    f"Expected a prompt of at most {room} tokens (context {context} "
-                    f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
-                    f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
-                    "overflow='truncate_left'."
-                )
-            first = [self.tokenizer.bos_token_id] if ids[0] == self.tokenizer.bos_token_id else []
-            ids = first + list(ids[len(ids) - room + len(first) :])
-        return tuple(ids) or (self._start_id(),)
+        if len(ids) <= room:
+            return ids
+        if self._overflow == "raise":
+            raise ValueError(
+                f"Expected a prompt of at most {room} tokens (context {context} "
+                f"less max_new_tokens={self.generation.max_new_tokens}), got {len(ids)} for "
+                f"{observation[:60]!r}...; shorten it, lower max_new_tokens, or set "
+                "overflow='truncate_left'."
+            )
+        first = [self.tokenizer.bos_token_id] if ids[0] == self.tokenizer.bos_token_id else []
+        return first + ids[len(ids) - room + len(first) :]
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: Sequence[Completion | None] | None = None,
     ) -> list[list[Completion]]:
-        """Sample completions; see `Agent.act`. All observations are decoded side by side."""
+        """Sample completions; see `Agent.act`. All observations are decoded side by side.
+
+        Raises:
+            ValueError: where there are contexts although `history` is "none", not one for each
+                observation, or without token ids; where a prompt does not fit.
+        """
         check_request(observations, num_generations)
-        encoded = {text: self.encode(text) for text in dict.fromkeys(observations)}
-        prompts = [encoded[text] for text in observations for _ in range(num_generations)]
+        if contexts is not None and self.history == "none":
+            raise ValueError(
+                "Expected no contexts for an agent with history='none', which sees its "
+                "observation alone; leave them out, or make it with history='append'."
+            )
+        if contexts is None:
+            contexts = [None] * len(observations)
+        check_contexts(contexts, len(observations))
+        seen = list(zip(observations, contexts, strict=True))
+        encoded = {pair: self.encode(*pair) for pair in dict.fromkeys(seen)}
+        prompts = [encoded[pair] for pair in seen for _ in range(num_generations)]
         if not prompts:
             return [[] for _ in observations]
         generator = self._generator
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        training = self.model.training
-        self.model.eval()
-        try:
-            sampled = sample(self.model, prompts, self.generation, self.stop_ids, generator)
-        finally:
-            self.model.train(training)
+        sampled = self._sample(prompts, generator)
         completions = [
             self._completion(prompt, ids, log_probs)
             for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)
@@ -217,9 +315,52 @@ class LMAgent:
             for start in range(0, len(completions), num_generations)
         ]
 
+    def _sample(self, prompts: Sequence[tuple[int, ...]], generator: torch.Generator) -> Sequences:
+        training = self.model.training
+        if training:  # walks all modules, so that it is not done for nothing
+            self.model.eval()
+        try:
+            if self._kept is not None:
+                self._kept.refresh(self.policy_version)
+            with (
+                activated(self.model, self.adapter),
+                precision(self.model.device, self.generation),
+                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
+            ):
+                return sample(
+                    self.model, prompts, self.generation, self.stop_ids, generator, self._kept
+                )
+        finally:
+            if training:
+                self.model.train()
+
+    @contextmanager
+    def keeping_caches(self) -> Iterator[None]:
+        """Keep keys and values from one `act` to the next, which goes on from them.
+
+        It saves reading a conversation anew at every turn. What is kept belongs to the weights, so
+        that no optimizer may step before the context ends and all is dropped; `collect_rollouts`
+        opens one for each rollout.
+        With `history="none"` there is nothing to go on from, and nothing is kept. Results are the
+        same to rounding. `GenerationConfig.max_cache_gib` limits what is kept.
+        """
+        outer = self._kept
+        if self.history == "append" and outer is None:
+            self._kept = KeptCaches(self.model)
+        try:
+            yield
+        finally:
+            self._kept = outer
+
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write model and tokenizer into a folder that plain transformers loads."""
-        self.model.save_pretrained(folder)
+        """Write model and tokenizer into a folder that plain transformers loads.
+
+        Of an agent with an adapter that alone is written, in a folder that peft loads.
+        """
+        if self.adapter is None:
+            save_base(self.model, folder)
+        else:
+            save_adapter(self.model, self.adapter, folder)
         self.tokenizer.save_pretrained(folder)
 
     def _completion(
@@ -272,11 +413,22 @@ def _check_parts(model: object, tokenizer: object, generation: object) -> None:
         )
 
 
+def _attach(
+    model: PreTrainedModel, adapter: str, lora: "LoraConfig | str | Path", seed: int | None
+) -> None:
+    """Put an adapter into a model: a new one with these settings, or the one in this folder."""
+    if isinstance(lora, str | Path):
+        load_adapter(model, adapter, lora)
+    else:
+        add_adapter(model, adapter, lora, torch.Generator().seed() if seed is None else seed)
+
+
 def _check_folder(name_or_path: str | Path) -> None:
     path = Path(name_or_path)
     looks_local = isinstance(name_or_path, Path) or str(name_or_path).startswith(("/", ".", "~"))
     if path.is_dir() and not (path / "config.json").exists():
-        inside = sorted(child.parent.name for child in path.glob("*/config.json"))
+        files = [*path.glob("*/config.json"), *path.glob("*/adapter_config.json")]
+        inside = sorted({child.parent.name for child in files})
         hint = f"; the folders {inside} in it have one" if inside else ""
         raise FileNotFoundError(
             f"Expected a folder with a model and its config.json, got {path}{hint}."

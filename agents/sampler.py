@@ -6,19 +6,22 @@ How this departs from transformers' `generate`:
 2. Finished rows leave the batch, so that a few long completions do not carry all others along.
 3. The log-probability of each token under the distribution it was sampled from is kept.
 4. Each row has its own stream of random numbers: a row's tokens do not depend on its neighbours.
+5. Keys and values of finished rows can be kept, so that prompts which go on from them are read
+   from there (`KeptCaches`).
 """
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers import PreTrainedModel
 
+from motet.agents.batches import batches
+from motet.agents.cache_traits import cache_argument, new_cache
 from motet.agents.distribution import pick, sampling_log_probs
 from motet.agents.generation import GenerationConfig
+from motet.agents.kept_caches import KeptCaches
 
 # Finished rows are dropped when at most this share of the batch still runs: dropping copies the
 # key-value cache, which costs about as much as a decode step.
@@ -40,6 +43,7 @@ def sample(
     generation: GenerationConfig,
     stop_ids: frozenset[int],
     generator: torch.Generator,
+    kept: KeptCaches | None = None,
 ) -> Sequences:
     """Sample one completion for each prompt; equal prompts share their prefill.
 
@@ -49,19 +53,21 @@ def sample(
         generation: sampling settings.
         stop_ids: tokens that end a completion; they are part of it.
         generator: source of the uniform numbers, on the CPU.
+        kept: rows of former calls to go on from, and where to keep those of this one.
 
     Returns:
         (B,) completions in the order of the prompts.
 
     Raises:
         FloatingPointError: where the model's logits are not finite.
+        ValueError: where one row alone needs more than `max_cache_gib`.
     """
     shape = (len(prompts), generation.max_new_tokens)
     uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
     ids: list[list[int]] = [[] for _ in prompts]
     log_probs: list[list[float]] = [[] for _ in prompts]
-    for chunk in _chunks(prompts, generation.max_rows):
-        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, stop_ids)
+    for chunk in batches(model, prompts, generation, kept):
+        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, stop_ids, kept)
         for step in range(generation.max_new_tokens):
             rows = torch.tensor(chunk)[decoder.rows]
             tokens, chosen = decoder.draw(uniforms[rows, step])
@@ -74,14 +80,10 @@ def sample(
             last = step == generation.max_new_tokens - 1
             if last or not decoder.advance(tokens):
                 break
+        decoder.close()
+    if kept is not None:
+        kept.forget(prompts)
     return Sequences(ids, log_probs)
-
-
-def _chunks(prompts: Sequence[tuple[int, ...]], max_rows: int) -> Iterator[list[int]]:
-    """Split rows into batches, with prompts of like length together."""
-    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), prompts[i]))
-    for start in range(0, len(order), max_rows):
-        yield order[start : start + max_rows]
 
 
 class _Decoder:
@@ -93,6 +95,7 @@ class _Decoder:
         prompts: Sequence[tuple[int, ...]],
         generation: GenerationConfig,
         stop_ids: frozenset[int],
+        kept: KeptCaches | None = None,
     ) -> None:
         self._model = model
         self._generation = generation
@@ -101,26 +104,28 @@ class _Decoder:
         distinct = list(dict.fromkeys(prompts))
         index = {prompt: i for i, prompt in enumerate(distinct)}
         expand = torch.tensor([index[prompt] for prompt in prompts], device=model.device)
-        longest = max(len(prompt) for prompt in distinct)
-        ids = torch.zeros((len(distinct), longest), dtype=torch.long)
+        starts = [0 if kept is None else kept.find(prompt) for prompt in distinct]
+        behind = max(starts)
+        ahead = max(len(prompt) - start for prompt, start in zip(distinct, starts, strict=True))
+        longest = behind + ahead
+        ids = torch.zeros((len(distinct), ahead), dtype=torch.long)
         mask = torch.zeros((len(distinct), longest + generation.max_new_tokens), dtype=torch.long)
-        for i, prompt in enumerate(distinct):
-            ids[i, longest - len(prompt) :] = torch.tensor(prompt)
-            mask[i, longest - len(prompt) :] = 1
+        for i, (prompt, start) in enumerate(zip(distinct, starts, strict=True)):
+            mask[i, behind - start : behind] = 1
+            ids[i, ahead - len(prompt) + start :] = torch.tensor(prompt[start:])
+            mask[i, longest - len(prompt) + start :] = 1
         mask = mask.to(model.device)
         self._padded = bool((mask == 0).any())
         self._width = longest
-        positions = (mask[:, :longest].cumsum(-1) - 1).clamp(min=0)
-        self._cache = DynamicCache(config=model.config)
-        if not all(isinstance(layer, DynamicLayer) for layer in self._cache.layers):
-            raise TypeError(
-                "Expected a model whose cache is keys and values of attention layers, got "
-                f"{type(model).__name__} with {type(self._cache.layers[0]).__name__}; state-space "
-                "and linear-attention models are not supported."
-            )
-        # transformers renamed `past_key_values` to `cache`, one model after the other
-        renamed = "cache" in inspect.signature(model.forward).parameters
-        self._cache_argument = "cache" if renamed else "past_key_values"
+        positions = (mask[:, :longest].cumsum(-1) - 1).clamp(min=0)[:, behind:]
+        self._cache = new_cache(model)
+        if kept is not None and behind:
+            self._cache = kept.gather([p[:n] for p, n in zip(distinct, starts, strict=True)])
+        self._cache_argument = cache_argument(model)
+        self._kept = kept
+        self._prompts = prompts
+        self._prompt_width = longest
+        self._read: list[list[int]] = [[] for _ in prompts]  # tokens fed after the prompt, by row
         logits = self._forward(ids.to(model.device), mask, positions)
         self._logits = logits[expand]
         self._mask = mask[expand]
@@ -154,6 +159,12 @@ class _Decoder:
             return False
         if int((~self._done).sum()) <= _COMPACT_BELOW * len(self._done):
             tokens = self._compact(tokens)
+        if self._kept is not None:
+            for row, token, done in zip(
+                self.rows.tolist(), tokens.tolist(), self._done.tolist(), strict=True
+            ):
+                if not done:
+                    self._read[row].append(token)
         self._width += 1
         self._positions = self._positions + 1
         self._logits = self._forward(tokens.unsqueeze(-1), self._mask, self._positions)
@@ -161,13 +172,34 @@ class _Decoder:
 
     def _compact(self, tokens: Tensor) -> Tensor:
         keep = (~self._done).nonzero().squeeze(-1)
+        self._leave(keep)
         self.rows = self.rows[keep]
         self._done = self._done[keep]
         keep = keep.to(tokens.device)
         self._mask = self._mask[keep]
         self._positions = self._positions[keep]
-        self._cache.batch_select_indices(keep)
         return tokens[keep]
+
+    def close(self) -> None:
+        """Let all rows leave."""
+        if self._kept is not None:
+            self._leave(torch.zeros(0, dtype=torch.long))
+
+    def _leave(self, staying: Tensor) -> None:
+        """Take all rows out of the cache but some, and keep what is worth it of those that go."""
+        on_device = staying.to(self._mask.device)
+        if self._kept is None:
+            self._cache.batch_select_indices(on_device)
+            return
+        leaves = torch.ones(len(self.rows), dtype=torch.bool)
+        leaves[staying] = False
+        rows = self.rows[leaves].tolist()
+        sequences = [self._prompts[row] + tuple(self._read[row]) for row in rows]
+        ends = torch.zeros(len(leaves), dtype=torch.long)
+        ends[leaves] = torch.tensor([self._prompt_width + len(self._read[row]) for row in rows])
+        places = torch.arange(self._width, device=on_device.device)
+        real = self._mask[:, : self._width].bool() & (places < ends.to(places.device).unsqueeze(-1))
+        self._kept.move_in(self._cache, real, sequences, on_device)
 
     def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         """Return the logits (B, V) at the last position."""

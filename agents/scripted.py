@@ -20,10 +20,15 @@ class FixedAgent:
         self._answer = answer
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: Sequence[Completion | None] | None = None,
     ) -> list[list[Completion]]:
-        """Answer; see `Agent.act`. The seed changes nothing."""
-        del seed
+        """Answer; see `Agent.act`. Seed and contexts change nothing."""
+        del seed, contexts
         check_request(observations, num_generations)
         answer = self._answer
         texts = [answer if isinstance(answer, str) else answer(text) for text in observations]
@@ -47,9 +52,15 @@ class RandomAgent:
         self._rng = np.random.default_rng(seed)
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: Sequence[Completion | None] | None = None,
     ) -> list[list[Completion]]:
-        """Answer; see `Agent.act`."""
+        """Answer; see `Agent.act`. Contexts change nothing."""
+        del contexts
         check_request(observations, num_generations)
         rng = self._rng if seed is None else np.random.default_rng(seed)
         picks = rng.integers(len(self._texts), size=(len(observations), num_generations))
@@ -68,14 +79,19 @@ class ReplayAgent:
         self._next = 0
 
     def act(
-        self, observations: Sequence[str], num_generations: int = 1, *, seed: int | None = None
+        self,
+        observations: Sequence[str],
+        num_generations: int = 1,
+        *,
+        seed: int | None = None,
+        contexts: Sequence[Completion | None] | None = None,
     ) -> list[list[Completion]]:
-        """Answer; see `Agent.act`. The seed changes nothing.
+        """Answer; see `Agent.act`. Seed and contexts change nothing.
 
         Raises:
             ValueError: where the recording is over.
         """
-        del seed
+        del seed, contexts
         check_request(observations, num_generations)
         wanted = len(observations) * num_generations
         if self._next + wanted > len(self._texts):

@@ -52,26 +52,27 @@ class Sample:
     weight: float
 
     @property
-    def length(self) -> int:
-        """Tokens of prompt and completion."""
-        return len(self.completion.prompt_ids) + len(self.completion.completion_ids)
+    def read(self) -> tuple[int, ...]:
+        """Tokens that a model reads to predict all of the completion: all but the last."""
+        return (self.completion.prompt_ids + self.completion.completion_ids)[:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows side by side, each a prompt and the completions that share it.
+    """Rows side by side, each one sequence or a tree of sequences that share their beginnings.
 
-    Prompts are padded on the left, so that the completions of all rows begin in the same column P;
-    rows are padded on the right. S is the number of tokens of a row's completions, B the number of
-    completions, M that of their tokens.
+    Rows are padded on the right. L is the length of the longest, B the number of completions, M
+    that of their tokens.
 
     Attributes:
-        input_ids: (R, P + S).
-        segments: (R, P + S) 0 at padding, 1 at the prompt, 2 and more at each completion.
-        position_ids: (R, P + S) counted from a prompt's first token, and from the prompt's end in
-            each completion.
+        input_ids: (R, L).
+        position_ids: (R, L) of a token in its own sequence.
+        lengths: (R,) tokens of each row.
+        attention: (R, L, L) True where a token (second axis) sees another: what comes before it in
+            its own sequence, and itself. None where every row is one sequence, for which that is
+            all that comes before it.
         rows: (M,) row of each completion token, completion by completion.
-        columns: (M,) column of the logits that predict it, 0 for those of a prompt's last token.
+        columns: (M,) column of the token before it, whose logits predict it.
         completion_ids: (B, T).
         mask: (B, T) True where there is a completion token.
         old_log_probs: (B, T) kept from sampling.
@@ -80,8 +81,9 @@ class Batch:
     """
 
     input_ids: Tensor
-    segments: Tensor
     position_ids: Tensor
+    lengths: Tensor
+    attention: Tensor | None
     rows: Tensor
     columns: Tensor
     completion_ids: Tensor
@@ -93,21 +95,14 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         """Number of tokens that are computed, padding aside."""
-        return int((self.segments > 0).sum())
-
-    @property
-    def prompt_width(self) -> int:
-        """P, the column in which completions begin."""
-        return int((self.segments > 1).any(0).int().argmax())
-
-    @property
-    def shares_prompts(self) -> bool:
-        """Whether some row has more than one completion."""
-        return int(self.segments.max()) > 2
+        return int(self.lengths.sum())
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on another device."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in self.__slots__})
+        moved = {name: getattr(self, name) for name in self.__slots__}
+        return replace(
+            self, **{name: each.to(device) for name, each in moved.items() if each is not None}
+        )
 
 
 def rollout_groups(
@@ -215,63 +210,76 @@ def micro_batches(
     budget makes a batch of its own.
 
     Args:
-        rows: samples that share a prompt, by row; see `motet.algos.packing`.
+        rows: samples that share their beginnings, by row; see `motet.algos.packing`.
         max_tokens: most tokens of a batch.
     """
     batch: list[Sequence[Sample]] = []
-    widest = (0, 0)
-    for prompt, completions, row in sorted(
-        (((*_widths(row), row)) for row in rows), key=lambda sized: sized[0] + sized[1]
+    for length, row in sorted(
+        ((row_length(row), row) for row in rows), key=lambda measured: measured[0]
     ):
-        wider = max(widest[0], prompt), max(widest[1], completions)
-        if batch and (len(batch) + 1) * sum(wider) > max_tokens:
+        if batch and (len(batch) + 1) * length > max_tokens:
             yield batch
-            batch, wider = [], (prompt, completions)
+            batch = []
         batch.append(row)
-        widest = wider
     if batch:
         yield batch
 
 
+def row_length(row: Sequence[Sample]) -> int:
+    """Return how many tokens are computed for samples in one row."""
+    length, before = 0, None
+    for sample in row:
+        length += len(sample.read) - (num_shared(before.read, sample.read) if before else 0)
+        before = sample
+    return length
+
+
+def num_shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two sequences begin with alike."""
+    shortest = min(len(first), len(second))
+    if first[:shortest] == second[:shortest]:
+        return shortest
+    return next(i for i in range(shortest) if first[i] != second[i])
+
+
 def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
-    """Pad rows of samples that share a prompt into a batch."""
+    """Make a batch of rows of samples.
+
+    A sample shares with the one before it in its row the tokens that both begin with. Where the
+    samples of a row come in the order of their ids, each distinct beginning is in the row once.
+    """
     samples = [sample for row in rows for sample in row]
-    width, length = (max(each) for each in zip(*map(_widths, rows), strict=True))
+    lengths = [row_length(row) for row in rows]
     longest = max(len(sample.completion.completion_ids) for sample in samples)
-    input_ids = torch.zeros((len(rows), width + length), dtype=torch.long)
-    segments = torch.zeros_like(input_ids)
-    position_ids = torch.zeros_like(input_ids)
+    width = max(lengths)
+    input_ids = torch.zeros((len(rows), width), dtype=torch.long)
+    shares = any(len(row) > 1 for row in rows)
+    # a row of several sequences may be longer than the positions that a model knows
+    position_ids = (torch.zeros(width) if shares else torch.arange(width)).long()
+    position_ids = position_ids.repeat(len(rows), 1)
+    attention = torch.ones((len(rows), width, width), dtype=torch.bool).tril() if shares else None
+    columns: list[Tensor] = []
+    for i, row in enumerate(rows):
+        seen = None if attention is None else attention[i]
+        columns += _lay_out(row, input_ids[i], position_ids[i], seen)
     completion_ids = torch.zeros((len(samples), longest), dtype=torch.long)
     old_log_probs = torch.zeros((len(samples), longest))
     mask = torch.zeros((len(samples), longest), dtype=torch.bool)
-    places: list[tuple[int, int]] = []
-    index = 0
-    for i, row in enumerate(rows):
-        prompt = row[0].completion.prompt_ids
-        start = width - len(prompt)
-        input_ids[i, start:width] = torch.tensor(prompt)
-        segments[i, start:width] = 1
-        position_ids[i, start:width] = torch.arange(len(prompt))
-        begin = width
-        for segment, sample in enumerate(row, start=2):
-            ids = torch.tensor(sample.completion.completion_ids)
-            end = begin + len(ids)
-            input_ids[i, begin:end] = ids
-            segments[i, begin:end] = segment
-            position_ids[i, begin:end] = len(prompt) + torch.arange(len(ids))
-            # the first token follows the prompt's last, the others their own completion's
-            places += [(i, 0), *((i, column - width) for column in range(begin + 1, end))]
-            completion_ids[index, : len(ids)] = ids
-            mask[index, : len(ids)] = True
-            old_log_probs[index, : len(ids)] = torch.tensor(sample.completion.log_probs)
-            begin, index = end, index + 1
-    placed = torch.tensor(places)
+    for i, sample in enumerate(samples):
+        length = len(sample.completion.completion_ids)
+        completion_ids[i, :length] = torch.tensor(sample.completion.completion_ids)
+        old_log_probs[i, :length] = torch.tensor(sample.completion.log_probs)
+        mask[i, :length] = True
     return Batch(
         input_ids=input_ids,
-        segments=segments,
         position_ids=position_ids,
-        rows=placed[:, 0],
-        columns=placed[:, 1],
+        lengths=torch.tensor(lengths),
+        attention=attention,
+        rows=torch.repeat_interleave(
+            torch.tensor([i for i, row in enumerate(rows) for _ in row]),
+            torch.tensor([len(each) for each in columns]),
+        ),
+        columns=torch.cat(columns),
         completion_ids=completion_ids,
         mask=mask,
         old_log_probs=old_log_probs,
@@ -280,7 +288,32 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
     )
 
 
-def _widths(row: Sequence[Sample]) -> tuple[int, int]:
-    """Return the tokens of a row's prompt and of its completions."""
-    completions = [len(sample.completion.completion_ids) for sample in row]
-    return len(row[0].completion.prompt_ids), sum(completions)
+def _lay_out(
+    row: Sequence[Sample], input_ids: Tensor, position_ids: Tensor, attention: Tensor | None
+) -> list[Tensor]:
+    """Write a row's tokens, positions and attention; return (T,) columns by sample.
+
+    Args:
+        row: samples.
+        input_ids: (L,) to write into.
+        position_ids: (L,) to write into.
+        attention: (L, L) causal, to write into; None for a row of one sample.
+
+    Returns:
+        The column before each completion token.
+    """
+    columns, end = [], 0
+    before: tuple[int, ...] = ()
+    path = torch.empty(0, dtype=torch.long)  # column of each token of a sequence
+    for sample in row:
+        shared = num_shared(before, sample.read)
+        start, end = end, end + len(sample.read) - shared
+        path = torch.cat([path[:shared], torch.arange(start, end)])
+        input_ids[start:end] = torch.tensor(sample.read[shared:])
+        position_ids[start:end] = torch.arange(shared, len(sample.read))
+        if attention is not None:
+            attention[start:end, :start] = False
+            attention[start:end, path[:shared]] = True
+        columns.append(path[len(sample.completion.prompt_ids) - 1 :])
+        before = sample.read
+    return columns

@@ -7,12 +7,14 @@ the env for all their joint actions: wide batches are where the speed of a langu
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
 from motet.agents import Agent, Completion
+from motet.agents.agent import CachingAgent, wants_contexts
 from motet.algos.rollout import Node, Rollout
 from motet.algos.team import check_agent
 from motet.envs.simulator import Simulator, make_simulator, step_siblings
@@ -43,12 +45,13 @@ class ParallelTextEnv(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A state that still runs: where it is, and what each live agent sees."""
+    """A state that still runs: where it is, what each live agent sees, and what it said last."""
 
     row: int
     state: Any
     observations: dict[str, str]
     infos: Mapping[str, Mapping[str, Any]]
+    said: Mapping[str, Completion] = field(default_factory=dict)
 
     @property
     def acting(self) -> list[str]:
@@ -71,6 +74,9 @@ def collect_rollouts(
     of all agents (J = G joint actions per node), "cross" joins each answer with each of the others'
     (J = G^N). Every joint action that does not end its episode becomes a node of the next level,
     so that T turns have up to G^T or G^(N*T) leaves per row.
+
+    An agent with `history="append"` goes on from what it said last on the branch; what it computes
+    for that is kept for the time of the rollout, in which its weights must not change.
 
     The env's own episode is left alone: a `TextEnv`, bare or in `Wrapper`s, is stepped by states,
     any other env by clones (`motet.envs.simulator`).
@@ -97,6 +103,23 @@ def collect_rollouts(
     if len(rows) == 0:
         raise ValueError("Expected at least one row to collect from, got none.")
     simulator = make_simulator(env)
+    with ExitStack() as caches:
+        for agent in {id(agent): agent for agent in agents.values()}.values():
+            if wants_contexts(agent) and isinstance(agent, CachingAgent):
+                caches.enter_context(agent.keeping_caches())
+        levels = _grown(simulator, agents, rows, num_generations, joint_mode, seed)
+    return Rollout(tuple(env.possible_agents), levels)
+
+
+def _grown(
+    simulator: Simulator,
+    agents: Mapping[str, Agent],
+    rows: Sequence[int],
+    num_generations: int,
+    joint_mode: JointMode,
+    seed: int | None,
+) -> tuple[tuple[Node, ...], ...]:
+    """Play turn after turn until every branch has ended; return the nodes by level."""
     seeds = np.random.SeedSequence(seed)
     live = _started(simulator, rows)
     levels: list[tuple[Node, ...]] = []
@@ -116,7 +139,7 @@ def collect_rollouts(
         )
         nodes, live = _level(live, completions, joint, results, turn=len(levels) + 1)
         levels.append(nodes)
-    return Rollout(tuple(env.possible_agents), tuple(levels))
+    return tuple(levels)
 
 
 def _check(
@@ -148,10 +171,14 @@ def _act(
     answers: list[dict[str, tuple[Completion, ...]]] = [{} for _ in live]
     for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
         agent = agents[places[0][1]]
+        told: dict[str, Any] = {}
+        if wants_contexts(agent):
+            told["contexts"] = [live[index].said.get(name) for index, name in places]
         groups = agent.act(
             [live[index].observations[name] for index, name in places],
             num_generations,
             seed=int(seed.generate_state(1)[0]),
+            **told,
         )
         _check_answers(agent, groups, len(places), num_generations)
         for (index, name), group in zip(places, groups, strict=True):
@@ -241,11 +268,15 @@ def _level(
     following: list[_Live] = []
     for node, answers, choices, siblings in zip(live, completions, joint, results, strict=True):
         children: list[int | None] = []
-        for result in siblings:
+        for result, picks in zip(siblings, choices, strict=True):
             children.append(None if result.ended else len(following))
             if not result.ended:
                 seen = {name: result.observations[name] for name in result.live}
-                following.append(_Live(node.row, result.state, seen, result.infos))
+                chosen = {
+                    name: group[k] for (name, group), k in zip(answers.items(), picks, strict=True)
+                }
+                said = {**node.said, **chosen}
+                following.append(_Live(node.row, result.state, seen, result.infos, said))
         nodes.append(
             Node(
                 row=node.row,

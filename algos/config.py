@@ -7,6 +7,8 @@ from motet.agents import GenerationConfig
 from motet.agents.checks import check_fields
 from motet.algos.batch import LossType
 from motet.algos.collect import JointMode
+from motet.algos.kl import KLEstimator, KLPlace
+from motet.algos.offload import Offload
 
 LRSchedulerType = Literal["constant", "linear"]
 
@@ -37,12 +39,23 @@ class MAGRPOConfig:
             it to the learner: MAGRPO does, its relatives do not.
         loss_type: what the tokens of a group are averaged over; see `weighted_samples`.
         clip_range: clip probability ratios to 1 +- this (PPO); None trains on log-probabilities.
+        kl_coef: weight of the KL to the policy as training began; 0 has no reference, which is a
+            second copy of the weights otherwise.
+        kl_estimator: how it is estimated from sampled tokens; see `motet.algos.kl`.
+        kl_in: "loss" adds it to the loss, averaged over tokens as `loss_type` says, and groups
+            without spread are trained on it. "return" takes each completion's sum over its tokens
+            from its own return, before the baseline.
         max_new_tokens: while training, overrides the agents' own; None leaves it.
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.
         top_k: as `max_new_tokens`.
+        bf16: as `max_new_tokens`; the forward and backward passes of an update are in it too.
         max_tokens_per_batch: most tokens, padding included, of one forward and backward pass; None
             takes what was fastest for small models: 2,048 on a CPU, 16,384 elsewhere.
+        gradient_checkpointing: keep each layer's input only and compute the rest again in the
+            backward pass: less memory, about a third more computation.
+        offload_optimizer: where AdamW's state of a policy is kept while others step: "cpu" for host
+            memory, "disk" for a temporary folder; None leaves it where the policy is.
         eval_interval: rollouts between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
             stream has no number of.
@@ -69,11 +82,17 @@ class MAGRPOConfig:
     advantage_normalization: bool | None = None
     loss_type: LossType = "sequence_sum"
     clip_range: float | None = None
+    kl_coef: float = 0.0
+    kl_estimator: KLEstimator = "k3"
+    kl_in: KLPlace = "loss"
     max_new_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    bf16: bool | None = None
     max_tokens_per_batch: int | None = None
+    gradient_checkpointing: bool = False
+    offload_optimizer: Offload | None = None
     eval_interval: int = 16
     eval_num_samples: int | None = None
     logging_steps: int = 1
@@ -92,7 +111,7 @@ class MAGRPOConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Expected {name} above 0, got {value}.")
-        for name in ("weight_decay", "eval_interval", "seed"):
+        for name in ("weight_decay", "kl_coef", "eval_interval", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
         if not 0 <= self.discount <= 1:
@@ -107,8 +126,18 @@ class MAGRPOConfig:
     @property
     def generation(self) -> dict[str, Any]:
         """Sampling settings that override the agents' own."""
-        fields = ("max_new_tokens", "temperature", "top_p", "top_k")
+        fields = ("max_new_tokens", "temperature", "top_p", "top_k", "bf16")
         return {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
+
+    @property
+    def kl_loss_coef(self) -> float:
+        """Weight of the KL in the loss, 0 where it is in the return."""
+        return self.kl_coef if self.kl_in == "loss" else 0.0
+
+    @property
+    def kl_return_coef(self) -> float:
+        """Weight of the KL in the return, 0 where it is in the loss."""
+        return self.kl_coef if self.kl_in == "return" else 0.0
 
 
 _AT_LEAST_ONE = (

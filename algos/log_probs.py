@@ -7,12 +7,10 @@ from transformers import PreTrainedModel
 
 from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs
+from motet.agents.precision import precision
 from motet.algos.batch import Batch
-from motet.algos.packing import shared_mask
-
-# Rows of logits that are normalised at a time: a chunk of R rows costs R * V * 4 bytes beside the
-# logits, instead of B * T * V * 4.
-CHUNK_ROWS = 1024
+from motet.algos.head import CHUNK_ROWS, has_plain_head, head_log_probs
+from motet.algos.packing import attention_mask
 
 
 def completion_log_probs(
@@ -20,34 +18,41 @@ def completion_log_probs(
 ) -> Tensor:
     """Return the log-probabilities of the completions' tokens, as they were sampled.
 
-    Logits are computed for the positions that predict completion tokens only.
+    Logits are computed for the positions that predict completion tokens only, and for models whose
+    head is a plain matrix a chunk at a time.
 
     Args:
-        model: the policy.
+        model: the policy, in evaluation mode.
         batch: on the model's device.
         generation: sampling settings; log-probabilities are under that distribution.
 
     Returns:
         (B, T) float32; 0 at padding.
     """
-    packed = batch.shares_prompts
-    output = model(
-        input_ids=batch.input_ids,
-        attention_mask=(
-            shared_mask(batch.segments, model.dtype) if packed else (batch.segments > 0).long()
-        ),
-        position_ids=batch.position_ids,
-        use_cache=False,
-        logits_to_keep=batch.input_ids.shape[1] - batch.prompt_width + 1,
-    )
-    logits = output.logits[batch.rows, batch.columns]
-    tokens = batch.completion_ids[batch.mask]
-    chosen = torch.cat(
-        [
-            checkpoint(token_log_probs, *part, generation, use_reentrant=False)
-            for part in zip(
-                torch.split(logits, CHUNK_ROWS), torch.split(tokens, CHUNK_ROWS), strict=True
-            )
-        ]
-    )
+    with precision(model.device, generation):
+        chosen = _token_log_probs(model, batch, generation)
     return torch.zeros(batch.mask.shape, device=chosen.device).masked_scatter(batch.mask, chosen)
+
+
+def _token_log_probs(model: PreTrainedModel, batch: Batch, generation: GenerationConfig) -> Tensor:
+    """Return (M,) log-probabilities, completion by completion."""
+    tokens = batch.completion_ids[batch.mask]
+    inputs = {
+        "input_ids": batch.input_ids,
+        # causal attention never looks at the padding, which is on the right
+        "attention_mask": (
+            None if batch.attention is None else attention_mask(batch.attention, model.dtype)
+        ),
+        "position_ids": batch.position_ids,
+        "use_cache": False,
+    }
+    if has_plain_head(model):
+        hidden = model.base_model(**inputs).last_hidden_state[batch.rows, batch.columns]
+        return head_log_probs(hidden, model.get_output_embeddings(), tokens, generation)
+    needed = torch.unique(batch.columns)
+    output = model(**inputs, logits_to_keep=needed)
+    logits = output.logits[batch.rows, torch.searchsorted(needed, batch.columns)]
+    parts = zip(torch.split(logits, CHUNK_ROWS), torch.split(tokens, CHUNK_ROWS), strict=True)
+    return torch.cat(
+        [checkpoint(token_log_probs, *part, generation, use_reentrant=False) for part in parts]
+    )

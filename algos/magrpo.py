@@ -10,7 +10,8 @@ How this departs from the paper, all of it by default and each with a setting:
 
 1. Advantages are divided by the group's standard deviation (`advantage_normalization`).
 2. Gradients are clipped by their norm (`max_grad_norm`).
-3. Groups without spread are skipped and leave the mean over groups.
+3. Groups without spread are skipped and leave the mean over groups, unless a KL in the loss trains
+   them.
 4. The loss is a mean over the nodes of a turn that carry a gradient, and a sum over turns. Where
    most episodes end early, the few that go on have the later turn's whole weight.
 
@@ -34,6 +35,7 @@ from motet.algos.batch import Group, rollout_groups, samples_by_agent, weighted_
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.kl import groups_without_spread, kl_costs, mean_token_kl
 from motet.algos.logger import (
     ConsoleLogger,
     JSONLLogger,
@@ -216,6 +218,12 @@ class MAGRPOTrainer:
             `turn_k/...` and `train/...` metrics.
         """
         returns = rollout_returns(rollout, self.config.discount)
+        metrics = turn_metrics(rollout, returns)
+        if self.config.kl_return_coef:
+            kl = {k: v for each in self._updaters for k, v in each.sampled_kl(rollout).items()}
+            metrics["train/kl"] = mean_token_kl(rollout, kl)
+            costs = kl_costs(kl, self.config.kl_return_coef)
+            returns = rollout_returns(rollout, self.config.discount, costs)
         trained = [name for updater in self._updaters for name in updater.policy.agents]
         groups, without = rollout_groups(
             rollout,
@@ -224,14 +232,18 @@ class MAGRPOTrainer:
             baseline=self._baseline,
             normalize=bool(self.config.advantage_normalization),
         )
-        metrics = turn_metrics(rollout, returns)
         metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
+        if self.config.kl_loss_coef:
+            groups += groups_without_spread(rollout, trained, groups)
         steps = list(self._steps(groups))
         metrics["train/num_optimizer_steps"] = float(len(steps))
         metrics["train/learning_rate"] = self._updaters[0].learning_rate
         if steps:
             metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
             metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
+            if self.config.kl_loss_coef:
+                sums = [sum(step[key] for step in steps) for key in ("kl", "completion_tokens")]
+                metrics["train/kl"] = sums[0] / sums[1]
         metrics["train/tokens_computed"] = sum(step["tokens"] for step in steps)
         return metrics
 

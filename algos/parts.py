@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from motet.agents import Agent, LMAgent
@@ -196,7 +197,7 @@ def build_team(members: Sequence[TeamMember], parts: TaskParts) -> dict[str, Age
 
 
 def _agent(member: Agent | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> Agent:
-    if not isinstance(member, PreTrainedModel):
+    if not isinstance(member, nn.Module):  # models of transformers, also in peft's wrapper
         return member
     if tokenizer is None:
         raise ValueError(

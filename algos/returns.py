@@ -4,9 +4,12 @@ Pure functions of tensors, after MAGRPO (Liu et al. 2025, arXiv 2508.04652, sect
 sum over a completion's joint actions is a mean here: its scale would grow with G otherwise.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from motet.agents import Completion
 from motet.algos.rollout import Node, Rollout
 
 
@@ -57,12 +60,22 @@ def credit(returns: Tensor, choices: Tensor, num_generations: int) -> Tensor:
     return totals / torch.bincount(choices, minlength=num_generations)
 
 
-def rollout_returns(rollout: Rollout, discount: float) -> list[list[dict[str, Tensor]]]:
+def rollout_returns(
+    rollout: Rollout,
+    discount: float,
+    costs: Mapping[str, Mapping[Completion, float]] | None = None,
+) -> list[list[dict[str, Tensor]]]:
     """Return the returns of every joint action of a rollout.
+
+    With costs, R_j = r_j - c(own completion in j) + discount * V(child of j): an agent pays for its
+    own completions alone, each at its own turn, and its earlier turns see it by way of the child.
+    A reward that counts for several turns does not multiply the cost.
 
     Args:
         rollout: the trees.
         discount: weight of the next turn.
+        costs: by agent, what each of its completions takes from its return; None for nothing. An
+            agent that is not in it pays nothing.
 
     Returns:
         By level, node and agent: (J,) float64 returns.
@@ -77,7 +90,8 @@ def rollout_returns(rollout: Rollout, discount: float) -> list[list[dict[str, Te
                         torch.tensor(rewards, dtype=torch.float64),
                         torch.tensor(node.turns_credited),
                         discount,
-                    ),
+                    )
+                    - _paid(node, name, (costs or {}).get(name)),
                     _child_values(node, name, below),
                     discount,
                 )
@@ -87,6 +101,15 @@ def rollout_returns(rollout: Rollout, discount: float) -> list[list[dict[str, Te
         ]
         levels.insert(0, below)
     return levels
+
+
+def _paid(node: Node, agent: str, costs: Mapping[Completion, float] | None) -> Tensor:
+    """Return (J,) what each joint action costs an agent, 0 for one that waits at the node."""
+    if costs is None or agent not in node.completions:
+        return torch.zeros(len(node.joint_actions), dtype=torch.float64)
+    own = node.completions[agent]
+    paid = [costs[own[choice]] for choice in node.choices(agent)]
+    return torch.tensor(paid, dtype=torch.float64)
 
 
 def _child_values(node: Node, agent: str, below: list[dict[str, Tensor]]) -> Tensor:

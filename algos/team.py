@@ -1,27 +1,58 @@
 """Who is trained: views of agents with other sampling settings, and the policies behind them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedModel
 
 from motet.agents import Agent, LMAgent
+from motet.agents.adapters import activated, adapter_names, adapter_parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One set of weights and the agents that act with it.
+    """One set of trained weights and the agents that act with it.
 
     Attributes:
         name: the first of its agents.
-        model: the weights.
+        model: the weights, or what the adapter is in.
         agents: language-model agents by name that share it.
+        adapter: which adapter in the model is trained, None where all of the model is.
     """
 
     name: str
     model: PreTrainedModel
     agents: dict[str, LMAgent]
+    adapter: str | None = None
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the weights that are trained, each once."""
+        if self.adapter is not None:
+            return adapter_parameters(self.model, self.adapter)
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
+
+    @contextmanager
+    def activated(self) -> Iterator[None]:
+        """Compute with the policy's adapter, forward and backward; afterwards it is as before.
+
+        Raises:
+            ValueError: where its weights were frozen since the policy was made.
+        """
+        if self.adapter is None:
+            frozen = bool(adapter_names(self.model))
+        else:
+            frozen = not all(weight.requires_grad for weight in self.parameters())
+        if frozen:
+            raise ValueError(
+                f"Expected weights that require a gradient for the policy of {self.name}, got "
+                "frozen ones: an adapter was added to its model, or peft's set_adapter was called. "
+                "Make the team and the trainer after that."
+            )
+        with activated(self.model, self.adapter):
+            yield
 
 
 def check_agent(name: str, agent: object) -> None:
@@ -50,7 +81,18 @@ def _check_trained(name: str, agent: LMAgent) -> None:
         )
 
 
-def _has_trainable_weights(agent: LMAgent) -> bool:
+def _is_trained(name: str, agent: Agent) -> bool:
+    if not isinstance(agent, LMAgent) or agent.frozen:
+        return False
+    if agent.adapter is not None:
+        return True
+    others = adapter_names(agent.model)
+    if others:
+        raise ValueError(
+            f"Expected an adapter for {name}, or frozen=True, got the plain base of the adapters "
+            f"{others}: training it would change them. Give it one of its own with "
+            "agent.with_adapter(name), or load the model twice."
+        )
     return any(weight.requires_grad for weight in agent.model.parameters())
 
 
@@ -77,17 +119,18 @@ def trainable_policies(agents: Mapping[str, Agent]) -> list[Policy]:
 
     Raises:
         TypeError: where one of the team is no agent.
-        ValueError: where there is none, where a model has frozen and unfrozen agents, or where an
-            agent to be trained does not sample.
+        ValueError: where there is none, where a model or an adapter has frozen and unfrozen agents,
+            where one would train the base of others' adapters, or where an agent to be trained does
+            not sample.
     """
     for name, agent in agents.items():
         check_agent(name, agent)
-    members: dict[int, dict[str, LMAgent]] = {}
+    members: dict[tuple[int, str | None], dict[str, LMAgent]] = {}
     for name, agent in agents.items():
-        if isinstance(agent, LMAgent) and not agent.frozen and _has_trainable_weights(agent):
-            members.setdefault(id(agent.model), {})[name] = agent
+        if isinstance(agent, LMAgent) and _is_trained(name, agent):
+            members.setdefault((id(agent.model), agent.adapter), {})[name] = agent
     for name, agent in agents.items():
-        if isinstance(agent, LMAgent) and id(agent.model) in members:
+        if isinstance(agent, LMAgent) and (id(agent.model), agent.adapter) in members:
             _check_trained(name, agent)
     if not members:
         kinds = {name: type(agent).__name__ for name, agent in agents.items()}
@@ -95,7 +138,8 @@ def trainable_policies(agents: Mapping[str, Agent]) -> list[Policy]:
             f"Expected at least one LMAgent that is not frozen, got {kinds}: there is nothing to "
             "train."
         )
-    return [
-        Policy(next(iter(group)), next(iter(group.values())).model, group)
-        for group in members.values()
-    ]
+    policies = []
+    for group in members.values():
+        name, first = next(iter(group.items()))
+        policies.append(Policy(name, first.model, group, first.adapter))
+    return policies

@@ -1,19 +1,29 @@
-"""One optimizer step per policy: losses of its agents, summed; backward; clip; step."""
+"""One optimizer step per policy: losses of its agents, summed; backward; clip; step.
+
+Policies step one after another, and what a step needs does not stay: gradients are freed after it,
+and the optimizer's state can be kept elsewhere (`motet.algos.offload`).
+"""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from motet.agents import GenerationConfig
+from motet.agents import Completion, GenerationConfig
 from motet.algos.batch import Batch, Sample, collate, micro_batches
+from motet.algos.checkpointing import checkpointed, checkpointing_layers
 from motet.algos.config import MAGRPOConfig
+from motet.algos.kl import kl_loss, token_kl
 from motet.algos.log_probs import completion_log_probs
 from motet.algos.losses import clipped_loss, policy_gradient_loss
+from motet.algos.offload import offload_optimizer
 from motet.algos.packing import Row, attention_window, pack, shares_prompts_exactly
+from motet.algos.reference_policy import ReferencePolicy
+from motet.algos.rollout import Rollout
 from motet.algos.team import Policy
 
 
@@ -24,20 +34,27 @@ class PolicyUpdater:
 
     Args:
         policy: what to train.
-        config: learning rate, clipping, token budget.
+        config: learning rate, clipping, KL, token budget, memory.
+
+    Raises:
+        ValueError: where the policy cannot do what the config asks of its memory.
     """
 
     def __init__(self, policy: Policy, config: MAGRPOConfig) -> None:
         self.policy = policy
         self._config = config
         self._shares_prompts: bool | None = None  # found out by a trial before the first step
+        self._layers = checkpointing_layers(policy.model) if config.gradient_checkpointing else []
+        self._reference = ReferencePolicy(policy) if config.kl_coef else None
         self.optimizer = torch.optim.AdamW(
-            [weight for weight in policy.model.parameters() if weight.requires_grad],
+            policy.parameters(),
             lr=config.agent_learning_rate,
             weight_decay=config.weight_decay,
             # one pass over the weights: 0.04 s instead of 0.18 for 130 million on a CPU
             fused=True if policy.model.device.type in ("cpu", "cuda") else None,
         )
+        if config.offload_optimizer is not None:
+            offload_optimizer(self.optimizer, config.offload_optimizer)
 
     @property
     def learning_rate(self) -> float:
@@ -64,37 +81,65 @@ class PolicyUpdater:
             samples: by agent of this policy.
 
         Returns:
-            `loss`, `grad_norm` (before clipping) and `tokens` (of prompts and completions).
+            `loss`, `grad_norm` (before clipping) and `tokens` (of prompts and completions); with a
+            KL in the loss also `kl`, summed over tokens, and `completion_tokens`, their number.
 
         Raises:
             FloatingPointError: where the loss or a gradient is not finite; this policy's weights
                 are as before, and the batch is saved.
+            ValueError: where the policy's weights were frozen meanwhile.
         """
         self.policy.model.eval()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, tokens = 0.0, 0
-        for name, agent_samples in samples.items():
-            generation = self.policy.agents[name].generation
-            for rows in micro_batches(self._rows(agent_samples), self._token_budget()):
-                batch = collate(rows)
-                loss += self._backward(batch, generation)
-                tokens += batch.num_tokens
+        totals: dict[str, float] = defaultdict(float)
+        with self.policy.activated(), checkpointed(self._layers):
+            for name, agent_samples in samples.items():
+                generation = self.policy.agents[name].generation
+                for rows in self._micro_batches(agent_samples):
+                    for key, value in self._backward(collate(rows), generation).items():
+                        totals[key] += value
         norm = self._clip()
         if not torch.isfinite(norm):
             every = [sample for group in samples.values() for sample in group]
             self._stop("gradient norm", float(norm), collate([(sample,) for sample in every]))
         self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         for version in {id(a.version): a.version for a in self.policy.agents.values()}.values():
             version.value += 1
-        return {"loss": loss, "grad_norm": float(norm), "tokens": float(tokens)}
+        return {**totals, "grad_norm": float(norm)}
+
+    def sampled_kl(self, rollout: Rollout) -> dict[str, dict[Completion, float]]:
+        """Return the KL to the reference of what this policy's agents sampled, as they sampled it.
+
+        Returns:
+            By agent and completion: the sum of the estimate over its tokens.
+
+        Raises:
+            FloatingPointError: where one is not finite.
+        """
+        if self._reference is None:
+            raise ValueError("Expected kl_coef above 0 to measure the KL to a reference, got 0.")
+        self.policy.model.eval()
+        kl = {}
+        for name, agent in self.policy.agents.items():
+            completions = [c for node in rollout.nodes() for c in node.completions.get(name, ())]
+            samples = [Sample(name, c, 0.0, 0.0) for c in completions if c.completion_ids]
+            kl[name] = dict.fromkeys(completions, 0.0) | self._reference.sequence_kl(
+                self._micro_batches(samples), agent.generation, self._config.kl_estimator
+            )
+        return kl
+
+    def _micro_batches(self, samples: Sequence[Sample]) -> Iterator[list[Sequence[Sample]]]:
+        rows = self._rows(samples) if samples else []
+        return micro_batches(rows, self._token_budget())
 
     def _rows(self, samples: Sequence[Sample]) -> list[Row]:
-        """Let siblings share their prompt where the model computes the same then."""
+        """Let samples share their beginnings where the model computes the same then."""
         model = self.policy.model
         if self._shares_prompts is None:
             self._shares_prompts = shares_prompts_exactly(model)
         window = attention_window(model)
-        longest = max(sample.length for sample in samples)
+        longest = max(len(sample.read) for sample in samples)
         if not self._shares_prompts or (window is not None and longest > window):
             return [(sample,) for sample in samples]
         hidden_size: int = model.config.get_text_config().hidden_size
@@ -106,26 +151,36 @@ class PolicyUpdater:
         on_cpu = self.policy.model.device.type == "cpu"
         return self._config.max_tokens_per_batch or (2_048 if on_cpu else 16_384)
 
-    def _backward(self, batch: Batch, generation: GenerationConfig) -> float:
+    def _backward(self, batch: Batch, generation: GenerationConfig) -> dict[str, float]:
+        """Add the gradient of a batch; return its share in the sums that `step` returns."""
         on_device = batch.to(self.policy.model.device)
+        totals = {"tokens": float(batch.num_tokens)}
+        reference = None
+        if self._reference is not None and self._config.kl_loss_coef:
+            reference = self._reference.log_probs(on_device, generation)
         log_probs = completion_log_probs(self.policy.model, on_device, generation)
-        if self._config.clip_range is None:
-            loss = policy_gradient_loss(
-                log_probs, on_device.mask, on_device.advantages, on_device.weights
-            )
-        else:
-            loss = clipped_loss(
-                log_probs,
-                on_device.old_log_probs,
-                on_device.mask,
-                on_device.advantages,
-                on_device.weights,
-                self._config.clip_range,
-            )
+        loss = self._policy_loss(log_probs, on_device)
+        if reference is not None:
+            kl = token_kl(log_probs, reference, on_device.mask, self._config.kl_estimator)
+            loss = loss + self._config.kl_loss_coef * kl_loss(kl, on_device.weights)
+            totals["kl"] = float(kl.detach().sum())
+            totals["completion_tokens"] = float(batch.mask.sum())
         if not torch.isfinite(loss):
             self._stop("loss", loss.item(), batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        return float(loss.detach())
+        return {**totals, "loss": float(loss.detach())}
+
+    def _policy_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
+        if self._config.clip_range is None:
+            return policy_gradient_loss(log_probs, batch.mask, batch.advantages, batch.weights)
+        return clipped_loss(
+            log_probs,
+            batch.old_log_probs,
+            batch.mask,
+            batch.advantages,
+            batch.weights,
+            self._config.clip_range,
+        )
 
     def _clip(self) -> Tensor:
         weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]

@@ -6,13 +6,15 @@ To have a new option drawn: an option of the learner goes into `LEARNER`, one of
 `Case.expected_terms` hands it to the reference, which knows it from its definition.
 """
 
+import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from drawn_rollouts import rollouts, shapes
 from hypothesis import strategies as st
-from reference import magrpo_terms, trained_groups
+from reference import KL, magrpo_groups, magrpo_terms
 from tiny_families import FAMILIES, tiny_model, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -35,6 +37,11 @@ LEARNER: dict[str, st.SearchStrategy[Any]] = {
     "advantage_normalization": st.booleans(),
     "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
     "clip_range": st.sampled_from([None, None, 0.2, 3.0]),
+    "kl_coef": st.sampled_from([0.0, 0.0, 0.1]),
+    "kl_estimator": st.sampled_from(["k1", "k2", "k3"]),
+    "kl_in": st.sampled_from(["loss", "return"]),
+    "gradient_checkpointing": st.sampled_from([False, False, True]),
+    "offload_optimizer": st.sampled_from([None, None, None, "disk"]),
     "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
 }
 SAMPLING: dict[str, st.SearchStrategy[Any]] = {
@@ -59,16 +66,23 @@ class Case:
     num_steps: int  # optimizer steps that are asked for
     rollout: Rollout
 
+    def _weights(self) -> dict[str, tuple[str, int]]:
+        """Family and seed of each agent's model."""
+        one_model = self.team_kind in ("shared", "one model, own settings")
+        seeds = {name: 0 if one_model else i for i, name in enumerate(self.rollout.agents)}
+        return {name: (self.families[seed], seed) for name, seed in seeds.items()}
+
     def team(self) -> dict[str, Agent]:
         """The agents by name; the same models each time."""
         names = self.rollout.agents
-        one_model = self.team_kind in ("shared", "one model, own settings")
-        team: dict[str, Agent] = {}
-        for index, (name, sampling) in enumerate(zip(names, self.sampling, strict=True)):
-            seed = 0 if one_model else index
-            model = tiny_model(self.families[seed], seed)
-            generation = GenerationConfig(**sampling)
-            team[name] = LMAgent(model, tiny_tokenizer(), generation=generation)
+        team: dict[str, Agent] = {
+            name: LMAgent(
+                tiny_model(*weights), tiny_tokenizer(), generation=GenerationConfig(**sampling)
+            )
+            for (name, weights), sampling in zip(
+                self._weights().items(), self.sampling, strict=True
+            )
+        }
         if self.team_kind == "shared":
             return dict.fromkeys(names, team[names[0]])
         if self.team_kind == "one frozen" and len(names) > 1:
@@ -81,11 +95,18 @@ class Case:
     def models(self) -> dict[str, PreTrainedModel]:
         return {name: agent.model for name, agent in self.trained().items()}
 
+    def references(self) -> dict[str, PreTrainedModel]:
+        """What the trained agents' models are held near: others of their families."""
+        weights = self._weights()
+        return {
+            name: tiny_model(weights[name][0], 100 + weights[name][1]) for name in self.models()
+        }
+
     # --- what it comes to -----------------------------------------------------------------------
 
     def expected_terms(self) -> Iterator[Tensor]:
         """The loss by the reference, completion by completion, with gradient."""
-        generations = {name: agent.generation for name, agent in self.trained().items()}
+        generations = self._generations()
         return magrpo_terms(
             self.rollout,
             self.models(),
@@ -96,11 +117,21 @@ class Case:
             **self._grouping(),
         )
 
+    def _generations(self) -> dict[str, GenerationConfig]:
+        return {name: agent.generation for name, agent in self.trained().items()}
+
     def _grouping(self) -> dict[str, Any]:
+        kl = KL(
+            self.learner["kl_coef"],
+            self.learner["kl_estimator"],
+            self.learner["kl_in"],
+            self.references(),
+        )
         return {
             "discount": self.learner["discount"],
             "normalize": self.learner["advantage_normalization"],
             "baseline": self.baseline,
+            "kl": kl if kl.coef else None,
         }
 
     def steps(self) -> tuple[int | None, list[float]]:
@@ -109,12 +140,10 @@ class Case:
         Where policies step apart, nobody outside can tell which of a policy's steps had fewer
         groups than the others: all of them get equally many then.
         """
-        groups = [
-            completions
-            for name in self.models()
-            for level in range(len(self.rollout.levels))
-            for completions, _ in trained_groups(self.rollout, name, level, **self._grouping())
-        ]
+        by_agent = magrpo_groups(
+            self.rollout, self.models(), self._generations(), **self._grouping()
+        )
+        groups = [completions for _, own in by_agent for completions, _ in own]
         count = len(groups)
         if self.num_steps == 1 or count == 0:
             return None, [1.0]
@@ -140,7 +169,22 @@ class Case:
             progress_bar=False,
             **self.learner,
         )
-        return MAGRPOTrainer(env, self.team(), config, baseline=BASELINES[self.baseline])
+        with self._at_the_references():
+            return MAGRPOTrainer(env, self.team(), config, baseline=BASELINES[self.baseline])
+
+    @contextmanager
+    def _at_the_references(self) -> Iterator[None]:
+        """Give the models the weights that they are held near, as if training had moved on since.
+
+        A trainer's reference is the policy that it was made with.
+        """
+        models, references = self.models(), self.references()
+        trained = {name: copy.deepcopy(model.state_dict()) for name, model in models.items()}
+        for name, model in models.items():
+            model.load_state_dict(references[name].state_dict())
+        yield
+        for name, model in models.items():
+            model.load_state_dict(trained[name])
 
 
 @st.composite

@@ -3,21 +3,29 @@
 Nothing here is shared with the library's fast paths, and nothing is clever.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from motet.agents import Completion, GenerationConfig
 from motet.algos import Node, Rollout
 
 
-def distribution(logits: Tensor, generation: GenerationConfig) -> Tensor:
-    """Log-probabilities (V,) after temperature, top-k and top-p, renormalised; by full sort."""
+def distribution(
+    logits: Tensor, generation: GenerationConfig, counted_in: int | None = None
+) -> Tensor:
+    """Log-probabilities (V,) after temperature, top-k and top-p, renormalised; by full sort.
+
+    A token that was sampled from another policy is counted in.
+    """
     scaled = logits.float() / generation.temperature
     order = torch.argsort(scaled, descending=True)
     allowed = order.tolist()
@@ -32,51 +40,96 @@ def distribution(logits: Tensor, generation: GenerationConfig) -> Tensor:
             kept.append(token)
             mass += prob
         allowed = kept
+    if counted_in is not None and counted_in not in allowed:
+        allowed.append(counted_in)
     result = torch.full_like(scaled, -math.inf)
     result[allowed] = torch.log_softmax(scaled[allowed], -1)
     return result
 
 
-def token_log_prob(logits: Tensor, token: int, generation: GenerationConfig) -> Tensor:
-    """Log-probability of one token (): that of `distribution`, the token being counted in."""
-    allowed = distribution(logits.detach(), generation).isfinite()
-    allowed[token] = True
-    scaled = logits.float() / generation.temperature
-    return scaled[token] - torch.logsumexp(scaled[allowed], -1)
+def with_lora(
+    model: PreTrainedModel, factors: dict[str, tuple[Tensor, Tensor]], scaling: float
+) -> Callable[..., Any]:
+    """A plain model that computes with W + scaling * B A, for (A, B) by the name of a layer."""
+
+    def forward(**inputs: Tensor) -> Any:
+        weights = {
+            f"{name}.weight": model.get_submodule(name).weight.detach() + scaling * (b @ a)
+            for name, (a, b) in factors.items()
+        }
+        return functional_call(model, weights, kwargs=inputs, tie_weights=False)
+
+    return forward
 
 
-def completion_log_probs(
-    model: PreTrainedModel, completion: Completion, generation: GenerationConfig
+def token_log_probs(
+    model: Callable[..., Any], completion: Completion, generation: GenerationConfig
 ) -> list[Tensor]:
-    """A completion's token log-probabilities: a forward pass per token, no padding."""
-    log_probs = []
+    """Log-probabilities of a completion's tokens: a forward pass per token, no padding."""
+    found = []
     seen = list(completion.prompt_ids)
     for token in completion.completion_ids:
         logits = model(input_ids=torch.tensor([seen])).logits[0, -1]
-        log_probs.append(token_log_prob(logits, token, generation))
+        found.append(distribution(logits, generation, token)[token])
         seen.append(token)
-    return log_probs
+    return found
 
 
 def completion_log_prob(
     model: PreTrainedModel, completion: Completion, generation: GenerationConfig
 ) -> Tensor:
     """Sum of a completion's token log-probabilities."""
-    return sum(completion_log_probs(model, completion, generation), torch.zeros(()))
+    return sum(token_log_probs(model, completion, generation), torch.zeros(()))
+
+
+@dataclass(frozen=True)
+class KL:
+    """A KL penalty: its weight, its estimator, where it goes, and the references by agent."""
+
+    coef: float
+    estimator: str
+    place: str
+    references: dict[str, PreTrainedModel]
+
+    def of(
+        self,
+        agent: str,
+        completion: Completion,
+        own: Sequence[Tensor],
+        generation: GenerationConfig,
+    ) -> list[Tensor]:
+        """Estimates by token, from the tokens' log-probabilities under the policy."""
+        with torch.no_grad():
+            reference = token_log_probs(self.references[agent], completion, generation)
+        ratios = [torch.exp(theirs - mine) for theirs, mine in zip(reference, own, strict=True)]
+        return {
+            "k1": [-torch.log(ratio) for ratio in ratios],
+            "k2": [torch.log(ratio) ** 2 / 2 for ratio in ratios],
+            "k3": [(ratio - 1) - torch.log(ratio) for ratio in ratios],
+        }[self.estimator]
 
 
 def node_return(
-    rollout: Rollout, level: int, node: Node, agent: str, joint: int, discount: float
+    rollout: Rollout,
+    level: int,
+    node: Node,
+    agent: str,
+    joint: int,
+    discount: float,
+    cost: Callable[[Completion], float] = lambda completion: 0.0,
 ) -> float:
-    """R_j by recursion over the tree."""
+    """R_j by recursion over the tree, less what the agent's own completions cost."""
     value = sum(
         node.rewards[agent][joint] * discount**turn for turn in range(node.turns_credited[joint])
     )
+    if agent in node.completions:
+        position = list(node.completions).index(agent)
+        value -= cost(node.completions[agent][node.joint_actions[joint][position]])
     child = node.children[joint]
     below = None if child is None else rollout.levels[level + 1][child]
-    if below is not None and agent in below.rewards:
+    if below is not None and agent in below.rewards:  # else it has left
         branches = [
-            node_return(rollout, level + 1, below, agent, j, discount)
+            node_return(rollout, level + 1, below, agent, j, discount, cost)
             for j in range(len(below.joint_actions))
         ]
         value += discount * sum(branches) / len(branches)
@@ -161,47 +214,87 @@ def trained_groups(
     discount: float = 1.0,
     normalize: bool = True,
     baseline: str = "mean",
+    cost: Callable[[Completion], float] = lambda completion: 0.0,
+    all_groups: bool = False,
 ) -> list[tuple[tuple[Completion, ...], list[float]]]:
-    """Completions and advantages of an agent's groups at a turn that say something."""
+    """Completions and advantages of an agent's groups at a turn.
+
+    Those that say nothing are left out, or have advantages of 0 with `all_groups`.
+    """
     groups = []
     for node in rollout.levels[level]:
         if agent not in node.completions:
             continue
+        own = node.completions[agent]
         returns = [
-            node_return(rollout, level, node, agent, j, discount)
+            node_return(rollout, level, node, agent, j, discount, cost)
             for j in range(len(node.joint_actions))
         ]
         weights = advantages(credits(node, agent, returns), normalize=normalize, baseline=baseline)
-        if weights is not None:
-            groups.append((node.completions[agent], weights))
+        if weights is not None or all_groups:
+            groups.append((own, weights or [0.0] * len(own)))
     return groups
+
+
+def magrpo_groups(
+    rollout: Rollout,
+    agents: Iterable[str],
+    generation: GenerationConfig | Mapping[str, GenerationConfig],
+    *,
+    kl: KL | None = None,
+    **grouping: Any,
+) -> Iterator[tuple[str, list[tuple[tuple[Completion, ...], list[float]]]]]:
+    """By agent and turn: the groups that are trained, and their advantages.
+
+    Groups without spread are left out, unless a KL in the loss trains them. A KL in the return is
+    what completions cost; the rest of `grouping` is that of `trained_groups`.
+    """
+
+    @functools.cache
+    def cost(agent: str, completion: Completion) -> float:
+        if kl is None or kl.place != "return" or not completion.completion_ids:
+            return 0.0
+        sampled = [torch.tensor(value) for value in completion.log_probs]
+        return kl.coef * sum(kl.of(agent, completion, sampled, _own(generation, agent))).item()
+
+    all_groups = kl is not None and kl.place == "loss"
+    for agent, level in itertools.product(agents, range(len(rollout.levels))):
+        paid = functools.partial(cost, agent)
+        yield (
+            agent,
+            trained_groups(rollout, agent, level, cost=paid, all_groups=all_groups, **grouping),
+        )
 
 
 def magrpo_terms(
     rollout: Rollout,
-    models: Mapping[str, PreTrainedModel],
+    models: Mapping[str, Callable[..., Any]],
     generation: GenerationConfig | Mapping[str, GenerationConfig],
     *,
     loss_type: str = "sequence_sum",
-    max_new_tokens: int = 1,
+    max_new_tokens: int | None = None,
     clip_range: float | None = None,
+    kl: KL | None = None,
     **grouping: Any,
 ) -> Iterator[Tensor]:
     """What each completion adds to the loss, of the agents that have a model.
 
-    `max_new_tokens` is the divisor of "constant"; `grouping` is that of `trained_groups`.
+    `max_new_tokens` is the divisor of "constant", by default the generation's.
     """
-    for (agent, model), level in itertools.product(models.items(), range(len(rollout.levels))):
-        own = generation if isinstance(generation, GenerationConfig) else generation[agent]
-        groups = trained_groups(rollout, agent, level, **grouping)
-        shares = completion_shares([group for group, _ in groups], loss_type, max_new_tokens)
+    for agent, groups in magrpo_groups(rollout, models, generation, kl=kl, **grouping):
+        own = _own(generation, agent)
+        shares = completion_shares(
+            [group for group, _ in groups], loss_type, max_new_tokens or own.max_new_tokens
+        )
         for (completions, weights), group_shares in zip(groups, shares, strict=True):
             for completion, weight, share in zip(completions, weights, group_shares, strict=True):
-                log_probs = completion_log_probs(model, completion, own)
+                log_probs = token_log_probs(models[agent], completion, own)
                 losses = [
                     token_loss(log_prob, old, weight, clip_range)
                     for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
                 ]
+                if kl is not None and kl.place == "loss":
+                    losses += [kl.coef * term for term in kl.of(agent, completion, log_probs, own)]
                 if losses:
                     yield share * sum(losses, torch.zeros(()))
 
@@ -209,3 +302,9 @@ def magrpo_terms(
 def magrpo_loss(*args: Any, **kwargs: Any) -> Tensor:
     """The sum of `magrpo_terms`: over agents, turns, groups and completions."""
     return sum(magrpo_terms(*args, **kwargs), torch.zeros(()))
+
+
+def _own(
+    generation: GenerationConfig | Mapping[str, GenerationConfig], agent: str
+) -> GenerationConfig:
+    return generation if isinstance(generation, GenerationConfig) else generation[agent]

@@ -9,10 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SHORT = ("custom_loop", "early_termination", "register_task", "sb3_choices", "swap_algorithm")
+SHORT = (
+    "custom_loop",
+    "early_termination",
+    "lora_team",
+    "register_task",
+    "sb3_choices",
+    "swap_algorithm",
+)
 LEARNERS = ("magrpo", "marloo", "mareinforce")
 PROMPT = "Describe a city in the clouds:"
 NUMBER = r"-?\d+\.\d+"
@@ -75,6 +83,21 @@ def test_one_name_swaps_the_learner(tmp_path: Path) -> None:
     assert len(first) == len(before) == 1, "the same team, before anything is learnt"
     assert len(after) == len(LEARNERS), "each learner goes its own way"
     assert not list(tmp_path.iterdir())
+
+
+def test_writers_with_an_adapter_each_share_a_model(tmp_path: Path) -> None:
+    settings = ("--num-updates", "1", "--rank", "2", "--output-dir", "out")
+    printed = run("lora_team", *settings, folder=tmp_path)
+    sizes = re.findall(r"^(agent_\d) trains ([\d,]+) weights, beside ([\d,]+) of", printed, re.M)
+    assert [name for name, *_ in sizes] == ["agent_0", "agent_1"]
+    for name, trained, size in sizes:
+        adapter = load_file(tmp_path / "out" / name / "adapter_model.safetensors")
+        count = sum(weight.numel() for weight in adapter.values())
+        assert f"{count:,}" == trained
+        assert count < 0.02 * int(size.replace(",", ""))
+    (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after", printed)
+    assert all(0 < float(reward) < 1 for reward in result)
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 def test_ppo_chooses_how_frozen_writers_begin(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from motet.agents import Completion, GenerationConfig, LMAgent
+from motet.algos import MAGRPOTrainer
 from motet.envs import TextEnv
 
 END = 0
@@ -106,3 +107,23 @@ def matching_env(num_turns: int = 1, **kwargs: object) -> TextEnv:
         num_turns=num_turns,
         **kwargs,
     )
+
+
+def caught_gradients(trainer: MAGRPOTrainer) -> dict[str, dict[str, torch.Tensor]]:
+    """Gradients of each agent's weights by name, filled in by every step: it frees them at its end.
+
+    They are as the optimizer gets them, clipped. Weights that get none are left out.
+    """
+    caught: dict[str, dict[str, torch.Tensor]] = {}
+    for updater in trainer._updaters:
+
+        def catch(optimizer: torch.optim.Optimizer, *_: object, policy=updater.policy) -> None:
+            gradients = {
+                name: weight.grad.clone()
+                for name, weight in policy.model.named_parameters()
+                if weight.grad is not None
+            }
+            caught.update(dict.fromkeys(policy.agents, gradients))
+
+        updater.optimizer.register_step_pre_hook(catch)
+    return caught

@@ -29,15 +29,14 @@ def test_masks_come_from_lengths_where_pad_is_the_end_token() -> None:
             (Sample("a", completion([9], [6, 6, 6]), -1.0, 0.5),),
         ]
     )
-    assert batch.input_ids.tolist() == [[7, END, 8, 5, END, 0], [0, 0, 9, 6, 6, 6]]
-    assert batch.segments.tolist() == [[1, 1, 1, 2, 2, 0], [0, 0, 1, 2, 2, 2]]
-    assert (batch.num_tokens, batch.prompt_width, batch.shares_prompts) == (9, 3, False)
+    # the last token of a completion predicts nothing and is not read
+    assert batch.input_ids.tolist() == [[7, END, 8, 5], [9, 6, 6, 0]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3]] * 2
+    assert (batch.lengths.tolist(), batch.num_tokens, batch.attention) == ([4, 3], 7, None)
     assert list(zip(batch.rows.tolist(), batch.columns.tolist(), strict=True)) == [
-        (0, 0), (0, 1), (1, 0), (1, 1), (1, 2),
+        (0, 2), (0, 3), (1, 0), (1, 1), (1, 2),
     ]  # fmt: skip
     assert batch.mask.tolist() == [[True, True, False], [True, True, True]]
-    assert batch.position_ids[0, :5].tolist() == [0, 1, 2, 3, 4]
-    assert batch.position_ids[1, 2:].tolist() == [0, 1, 2, 3]
     assert batch.completion_ids.tolist() == [[5, END, 0], [6, 6, 6]]
     torch.testing.assert_close(
         batch.old_log_probs, torch.tensor([[-0.1, -0.2, 0.0], [-0.1, -0.2, -0.3]])

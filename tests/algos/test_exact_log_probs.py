@@ -14,7 +14,7 @@ from drawn_cases import SAMPLING
 from drawn_rollouts import REPEATABLE, Ids, completions, ids, prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import completion_log_probs as reference_log_probs
+from reference import token_log_probs
 from tiny_families import FAMILIES, WINDOW, tiny_model
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -78,7 +78,7 @@ def check(
         found = learner_log_probs(model, completions_, generation, budget=budget, shared=shared)
         assert sorted(found) == list(range(len(completions_)))
         for place, completion in enumerate(completions_):
-            expected = reference_log_probs(model, completion, generation)
+            expected = token_log_probs(model, completion, generation)
             assert len(found[place]) == len(expected)
             torch.testing.assert_close(
                 torch.stack(found[place]), torch.stack(expected), rtol=1e-5, atol=1e-5

@@ -1,47 +1,19 @@
-"""Siblings in one row: the same log-probabilities and gradients as apart, for fewer tokens."""
+"""Sequences in one row: the same log-probabilities and gradients as apart, for fewer tokens."""
+
+import itertools
+import math
 
 import pytest
 import torch
+from families import SHARING, SIZES, model_of
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForCausalLM,
-    BloomConfig,
-    Gemma2Config,
-    GPT2Config,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-)
+from transformers import BloomConfig
 
 from motet.agents import Completion, GenerationConfig
-from motet.algos.batch import Sample, collate, micro_batches
+from motet.algos.batch import Sample, collate, micro_batches, row_length
 from motet.algos.log_probs import completion_log_probs
-from motet.algos.packing import attention_window, pack, shared_mask, shares_prompts_exactly
-
-SIZES = {"vocab_size": 97, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LLAMA_LIKE = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
-SHARING = {
-    "llama": lambda: LlamaConfig(**LLAMA_LIKE, **SIZES),
-    "qwen2": lambda: Qwen2Config(**LLAMA_LIKE, **SIZES),
-    "gpt2": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=128, **SIZES),
-    "mistral": lambda: MistralConfig(sliding_window=64, **LLAMA_LIKE, **SIZES),
-    "gemma2": lambda: Gemma2Config(head_dim=8, sliding_window=64, **LLAMA_LIKE, **SIZES),
-    "eager": lambda: LlamaConfig(attn_implementation="eager", **LLAMA_LIKE, **SIZES),
-}
-
-
-def model_of(config):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(config).eval()
+from motet.algos.packing import attention_mask, attention_window, pack, shares_prompts_exactly
 
 
 def sample(prompt, ids, advantage=1.0):
@@ -49,13 +21,19 @@ def sample(prompt, ids, advantage=1.0):
     return Sample("a", Completion("", tuple(prompt), tuple(ids), log_probs), advantage, 0.5)
 
 
-# two prompts, of unlike lengths; the end token within, at the end and cut off; one token alone
-SIBLINGS = [
-    sample([5, 2, 7, 8, 9, 11, 12], [20, 21, 2], 1.0),
-    sample([5, 2, 7, 8, 9, 11, 12], [22], -0.5),
-    sample([5, 2, 7, 8, 9, 11, 12], [23, 2, 24, 25, 26], 2.0),
+# two prompts, of unlike lengths; the end token within, at the end and cut off; one token alone;
+# completions that begin alike, the same one twice, and a second turn that goes on from the first
+PROMPT = [5, 2, 7, 8, 9, 11, 12]
+SAMPLES = [
+    sample(PROMPT, [20, 21, 2], 1.0),
+    sample(PROMPT, [22], -0.5),
     sample([6, 30], [31, 32], -1.0),
+    sample(PROMPT, [20, 2, 24, 25, 26], 2.0),
     sample([6, 30], [33, 0, 34, 2], 0.25),
+    sample(PROMPT, [22], 0.75),
+    sample([*PROMPT, 20, 21, 2, 40, 41], [42, 43], 1.5),
+    sample([*PROMPT, 20, 21, 2, 40, 41], [44, 2], -0.7),
+    sample([*PROMPT, 22, 40], [42], 0.3),
 ]
 
 
@@ -77,12 +55,12 @@ def gradients(model, rows, generation):
     "generation", [GenerationConfig(), GenerationConfig(temperature=0.6, top_k=20)]
 )
 @pytest.mark.parametrize("family", SHARING)
-def test_siblings_in_one_row_are_those_apart(family, generation):
+def test_sequences_in_one_row_are_those_apart(family, generation):
     model = model_of(SHARING[family]())
     assert shares_prompts_exactly(model)
-    together = pack(SIBLINGS, hidden_size=1_000, max_tokens=64)
-    assert sorted(map(len, together)) == [2, 3]
-    apart = [(one,) for one in SIBLINGS]
+    together = pack(SAMPLES, hidden_size=1_000, max_tokens=64)
+    assert sorted(map(len, together)) == [2, 7]
+    apart = [(one,) for one in SAMPLES]
     sums, gradient = gradients(model, apart, generation)
     packed_sums, packed_gradient = gradients(model, together, generation)
     assert packed_sums == pytest.approx(sums, rel=1e-5, abs=1e-5)
@@ -111,37 +89,37 @@ def test_the_window_of_sliding_attention():
 
 
 def test_a_shared_row_by_hand():
-    batch = collate([SIBLINGS[:2], SIBLINGS[3:4]])
+    batch = collate([[SAMPLES[0], SAMPLES[6], SAMPLES[1]], [SAMPLES[2]]])
+    # the second goes on from the first; the third needs no token beyond the prompt
     assert batch.input_ids.tolist() == [
-        [5, 2, 7, 8, 9, 11, 12, 20, 21, 2, 22],
-        [0, 0, 0, 0, 0, 6, 30, 31, 32, 0, 0],
+        [5, 2, 7, 8, 9, 11, 12, 20, 21, 2, 40, 41, 42],
+        [6, 30, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     ]
-    assert batch.segments.tolist() == [
-        [1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3],
-        [0, 0, 0, 0, 0, 1, 1, 2, 2, 0, 0],
-    ]
-    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 7]
-    assert batch.position_ids[1, 5:9].tolist() == [0, 1, 2, 3]
-    assert (batch.prompt_width, batch.num_tokens, batch.shares_prompts) == (7, 15, True)
-    # the logits' column 0 is the prompt's last token: it predicts each sibling's first
-    assert batch.rows.tolist() == [0, 0, 0, 0, 1, 1]
-    assert batch.columns.tolist() == [0, 1, 2, 0, 0, 1]
-    assert batch.completion_ids.tolist() == [[20, 21, 2], [22, 0, 0], [31, 32, 0]]
-    assert batch.mask.sum(-1).tolist() == [3, 1, 2]
+    assert batch.position_ids.tolist() == [[*range(13)], [0, 1, 2] + [0] * 10]
+    assert (batch.lengths.tolist(), batch.num_tokens) == ([13, 3], 16)
+    assert batch.rows.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert batch.columns.tolist() == [6, 7, 8, 11, 12, 6, 1, 2]
+    assert batch.completion_ids.tolist() == [[20, 21, 2], [42, 43, 0], [22, 0, 0], [31, 32, 0]]
+    assert batch.mask.sum(-1).tolist() == [3, 2, 1, 2]
 
 
 def test_who_sees_whom_by_hand():
-    # padding, a prompt of two, completions of two and one
-    mask = shared_mask(torch.tensor([[0, 1, 1, 2, 2, 3]]), torch.float32)[0, 0]
+    # one prompt token, then branches 3 4 | 3 5 | 6 7, of which the first two share the 3
+    row = [sample([1], ids) for ids in ([3, 4, 9], [3, 5, 9], [6, 7, 9])]
+    batch = collate([row, row[:1]])
+    assert batch.input_ids.tolist() == [[1, 3, 4, 5, 6, 7], [1, 3, 4, 0, 0, 0]]
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 2, 1, 2]
+    mask = attention_mask(batch.attention, torch.float32)[0, 0]
     assert (mask == 0).int().tolist() == [
-        [0, 0, 0, 0, 0, 0],
-        [0, 1, 0, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 1, 1, 1, 0, 0],
-        [0, 1, 1, 1, 1, 0],
-        [0, 1, 1, 0, 0, 1],
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 0, 1, 0, 0],
+        [1, 0, 0, 0, 1, 0],
+        [1, 0, 0, 0, 1, 1],
     ]
     assert mask.min() == torch.finfo(torch.float32).min
+    assert batch.attention[1].tolist() == torch.ones((6, 6)).tril().bool().tolist()
 
 
 @given(
@@ -159,10 +137,66 @@ def test_packing_loses_nothing_and_keeps_the_budget(drawn, hidden_size, budget):
         assert len(row) == 1 or collate([row]).num_tokens <= budget
 
 
+@given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=8), min_size=1, max_size=20))
+def test_each_beginning_is_computed_once(sequences):
+    row = pack([sample(ids[:1], ids[1:]) for ids in sequences], 10_000, 10_000)
+    beginnings = {tuple(ids[:end]) for ids in sequences for end in range(1, len(ids))}
+    assert sum(collate([each]).num_tokens for each in row) == len(beginnings)
+
+
 def test_rows_are_as_long_as_it_pays():
-    siblings = [sample([1] * 10, [7] * 10) for _ in range(8)]
-    # a prompt of 10 is worth 60 * hidden_size comparisons; the k-th sibling of 10 tokens adds
-    # (10 + 10 k)^2 - (10 k)^2 - 20^2 = 200 k - 300 of them
+    siblings = [sample([1] * 10, [7, k] + [8] * 9) for k in range(20, 28)]
+    # 11 tokens are shared, 9 are a sibling's own: k in a row cost 6 * hidden_size * (11 + 9 k)
+    # and half of (11 + 9 k)^2 comparisons; with a hidden size of 3 that is 560, 471, 469 and 488
+    # for each of one, two, three and four siblings in a row
     assert [len(row) for row in pack(siblings, 1_000, 1_000)] == [8]
-    assert [len(row) for row in pack(siblings, 6, 1_000)] == [3, 3, 2]
+    assert [len(row) for row in pack(siblings, 3, 1_000)] == [3, 3, 2]
     assert [len(row) for row in pack(siblings, 1_000, 50)] == [4, 4]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=9), min_size=1, max_size=7),
+    st.integers(1, 4),
+    st.integers(8, 40),
+)
+def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
+    samples = sorted((sample(ids[:1], ids[1:]) for ids in sequences), key=lambda one: one.read)
+
+    def cost(rows):
+        lengths = [row_length(row) for row in rows]
+        fits = all(
+            len(row) == 1
+            or (length <= budget and all(one.read[0] == row[0].read[0] for one in row))
+            for row, length in zip(rows, lengths, strict=True)
+        )
+        return sum(6 * hidden_size * n + n * n / 2 for n in lengths) if fits else math.inf
+
+    def cuts(rest):
+        if not rest:
+            yield []
+        for end in range(1, len(rest) + 1):
+            yield from ([rest[:end], *more] for more in cuts(rest[end:]))
+
+    found = pack(samples, hidden_size, budget)
+    assert cost(found) == min(map(cost, cuts(samples)))
+
+
+def test_whole_trees_where_the_context_is_the_conversation():
+    """Three turns of four branches: at least four times fewer tokens than apart."""
+    prompt, feedback, length = [3] * 80, [4] * 12, 16
+    ids = itertools.count(10)
+
+    def branches(context, turn):
+        made = []
+        for _ in range(4):
+            completion = [next(ids) for _ in range(length)]
+            made.append(sample(context, completion))
+            if turn < 3:
+                made += branches([*context, *completion, *feedback], turn + 1)
+        return made
+
+    samples = branches(prompt, 1)
+    assert len(samples) == 4 + 16 + 64
+    apart = sum(len(one.read) for one in samples)
+    packed = sum(collate([row]).num_tokens for row in pack(samples, 128, 2_048))
+    assert apart / packed > 4

@@ -1,0 +1,149 @@
+"""A conversation by token ids: what opens it, and what a new observation adds to it.
+
+What an agent has said stays the ids that it sampled. Text is never tokenised again: the ids of a
+text are not always those that it was decoded from.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from motet.agents.agent import Completion
+
+# Stand-ins for texts, to find in what a template makes of them.
+_SAID = ("motet-first-user-turn", "motet-second-user-turn", "motet-third-user-turn")
+_ANSWERED = ("motet-first-answer", "motet-second-answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """How observations become token ids.
+
+    Attributes:
+        tokenizer: of the agent.
+        chat_template: whether observations are user messages of the tokenizer's chat template.
+        system_prompt: system message before them.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    chat_template: bool
+    system_prompt: str | None
+
+    def __post_init__(self) -> None:
+        if self.chat_template and self.tokenizer.chat_template is None:
+            raise ValueError(
+                "Expected a tokenizer with a chat template for chat_template=True, got one "
+                "without; set tokenizer.chat_template, or leave chat_template=False."
+            )
+        if self.system_prompt is not None and not self.chat_template:
+            raise ValueError(
+                "Expected chat_template=True together with a system_prompt: a raw prompt has no "
+                "place for it."
+            )
+
+    def opening(self, observation: str) -> list[int]:
+        """Return the ids of a conversation's first prompt."""
+        ids: list[int]
+        if self.chat_template:
+            ids = self.tokenizer.apply_chat_template(
+                self._messages(observation), add_generation_prompt=True, return_dict=False
+            )
+        else:
+            ids = self.tokenizer(observation, verbose=False)["input_ids"]
+        return ids
+
+    def continued(
+        self, context: Completion, observation: str, stop_ids: Collection[int]
+    ) -> list[int]:
+        """Return the ids of a later prompt: the last one, its completion, and what is new.
+
+        Raw, that is the observation, without special tokens. Of a chat template it is what it puts
+        behind an assistant's text: its end, the user's turn, and the beginning of the assistant's
+        next one. Where the completion has ended with that very token, it is not repeated.
+
+        Args:
+            context: the agent's last completion.
+            observation: what it sees now.
+            stop_ids: tokens that end a completion.
+        """
+        text = self._tail(observation) if self.chat_template else observation
+        new: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        said = [*context.prompt_ids, *context.completion_ids]
+        if self.chat_template and new and new[0] in stop_ids and said[-1] == new[0]:
+            new = new[1:]
+        return said + new
+
+    def check_continues(self) -> None:
+        """Raise where the chat template does not let a conversation be continued by ids.
+
+        Raises:
+            ValueError: where it does not put new messages behind what it made of the former ones.
+        """
+        if not self.chat_template:
+            return
+        whole = self._rendered(_SAID[0], _ANSWERED[0], _SAID[1], _ANSWERED[1], _SAID[2])
+        first, second = self._tail(_SAID[1]), self._tail(_SAID[2])
+        parts = [self._rendered(_SAID[0]), _ANSWERED[0], first, _ANSWERED[1], second]
+        if "".join(whole.split()) != "".join("".join(parts).split()):
+            raise _not_appending()
+
+    def _tail(self, observation: str) -> str:
+        """Return what the template puts behind an assistant's text when the user goes on."""
+        opening = self._rendered(_SAID[0])
+        whole = self._rendered(_SAID[0], _ANSWERED[0], observation)
+        # some templates put a space between the prompt and the assistant's text
+        behind = whole[len(opening) :].lstrip()
+        if not whole.startswith(opening) or not behind.startswith(_ANSWERED[0]):
+            raise _not_appending()
+        return behind.removeprefix(_ANSWERED[0])
+
+    def _rendered(self, *texts: str) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            self._messages(*texts), tokenize=False, add_generation_prompt=True
+        )
+        return text
+
+    def _messages(self, *texts: str) -> list[dict[str, str]]:
+        """Return texts of user and assistant by turns, with the system's message before them."""
+        messages = [
+            {"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)
+        ]
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        return messages
+
+
+def check_contexts(contexts: Sequence[Completion | None], wanted: int) -> None:
+    """Raise where contexts are not an agent's own completions, one for each observation.
+
+    Raises:
+        TypeError: where one is neither a completion nor None.
+        ValueError: where their number is wrong, or one has no token ids.
+    """
+    if isinstance(contexts, Completion) or len(contexts) != wanted:
+        got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
+        raise ValueError(
+            f"Expected a list of {wanted} contexts, one for each observation, got {got}."
+        )
+    for context in contexts:
+        if context is None:
+            continue
+        if not isinstance(context, Completion):
+            raise TypeError(
+                f"Expected Completions or None as contexts, got {context!r} of type "
+                f"{type(context).__name__}."
+            )
+        if not context.prompt_ids or not context.completion_ids:
+            raise ValueError(
+                "Expected contexts with the token ids of prompt and completion, got none for "
+                f"{context.text[:60]!r}; a context is the agent's own last completion."
+            )
+
+
+def _not_appending() -> ValueError:
+    return ValueError(
+        "Expected a chat template that puts new messages behind what it made of the former ones, "
+        "for history='append'; this one renders the former ones anew. Set another "
+        "tokenizer.chat_template, or leave history='none'."
+    )

@@ -1,0 +1,198 @@
+"""The output head and its log-softmax in one: log-probabilities without a batch of vocabularies.
+
+A row of logits is as long as the vocabulary, so that logits, their gradient and what a log-softmax
+keeps are most of an update's memory, and going over them is a quarter of its time. Here they exist
+for a chunk of rows at a time and are overwritten in place; what does not fit into one chunk is
+computed again in the backward pass (Liger kernel, arXiv 2410.10989, sec. 3.2, does so on GPUs).
+"""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+from transformers import PreTrainedModel
+
+from motet.agents import GenerationConfig
+from motet.agents.distribution import kept_tokens
+
+# Rows of logits that are held at a time: they take CHUNK_ROWS * V * 4 bytes.
+CHUNK_ROWS = 1024
+
+_TRIED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+
+
+def head_log_probs(
+    hidden: Tensor, head: nn.Linear, tokens: Tensor, generation: GenerationConfig
+) -> Tensor:
+    """Return the log-probabilities of given tokens under the distribution sampled from.
+
+    They are those of `motet.agents.distribution.token_log_probs` on the head's logits, with the
+    same gradients, in memory for `CHUNK_ROWS` rows of logits.
+
+    Args:
+        hidden: (M, H) what the head reads, with gradient.
+        head: the output head.
+        tokens: (M,) token ids.
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (M,) float32.
+    """
+    chosen: Tensor = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+        hidden, head.weight, head.bias, tokens, generation
+    )
+    return chosen
+
+
+@torch.no_grad()
+def has_plain_head(model: PreTrainedModel) -> bool:
+    """Tell by a trial whether a model's logits are its last hidden states times its head.
+
+    Not all are: some scale or cap logits after it, and a head may have an adapter.
+
+    Args:
+        model: in evaluation mode.
+    """
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or model.base_model is model:
+        return False
+    if model not in _TRIED:
+        ids = torch.arange(1, 5, device=model.device).unsqueeze(0) % head.weight.shape[0]
+        logits = model(input_ids=ids, use_cache=False).logits
+        plain = head(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+        _TRIED[model] = plain.shape == logits.shape and torch.allclose(
+            plain, logits, equal_nan=True
+        )
+    return _TRIED[model]
+
+
+class _HeadLogProbs(torch.autograd.Function):
+    """log softmax(hidden @ weight.T / temperature)[tokens], truncated as sampling is.
+
+    Its gradient in the logits of a row is (onehot(token) - probabilities) / temperature.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        tokens: Tensor,
+        generation: GenerationConfig,
+    ) -> Tensor:
+        context: Any = ctx
+        log_probs: list[Tensor] = []
+        sums: list[Tensor] = []
+        lowest: list[Tensor] = []
+        logits = None
+        for part in _chunks(len(tokens)):
+            logits = _tempered(hidden[part], weight, bias, generation, logits)
+            least = _truncate(logits, tokens[part], generation)
+            total = _logsumexp(logits)
+            log_probs.append(logits.gather(-1, tokens[part].unsqueeze(-1)).squeeze(-1) - total)
+            sums.append(total)
+            if least is not None:
+                lowest.append(least)
+        context.save_for_backward(hidden, weight, bias, tokens)
+        context.generation = generation
+        context.sums = torch.cat(sums)
+        context.lowest = torch.cat(lowest) if lowest else None
+        context.logits = logits if len(sums) == 1 else None  # one chunk is not computed twice
+        return torch.cat(log_probs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        context: Any = ctx
+        hidden, weight, bias, tokens = context.saved_tensors
+        generation = context.generation
+        of_hidden, of_weight, of_bias = context.needs_input_grad[:3]
+        kept, context.logits = context.logits, None  # overwritten below
+        hidden_gradient = torch.empty_like(hidden) if of_hidden else None
+        weight_gradient = torch.zeros_like(weight) if of_weight else None
+        bias_gradient = torch.zeros_like(bias) if of_bias else None
+        logits = None
+        for part in _chunks(len(tokens)):
+            if kept is None:
+                logits = _tempered(hidden[part], weight, bias, generation, logits)
+                if context.lowest is not None:
+                    _keep_above(logits, context.lowest[part], tokens[part])
+            else:
+                logits = kept
+            scale = (gradient[part] / -generation.temperature).unsqueeze(-1)
+            # in place, from logits to their gradient
+            logits.sub_(context.sums[part].unsqueeze(-1)).exp_().mul_(scale)
+            logits.scatter_add_(-1, tokens[part].unsqueeze(-1), -scale)
+            slopes = logits.to(hidden.dtype)
+            if hidden_gradient is not None:
+                torch.mm(slopes, weight.to(hidden.dtype), out=hidden_gradient[part])
+            if weight_gradient is not None:
+                _add_product(weight_gradient, slopes.T, hidden[part])
+            if bias_gradient is not None:
+                bias_gradient += logits.sum(0)
+        return hidden_gradient, weight_gradient, bias_gradient, None, None
+
+
+def _chunks(num_rows: int) -> Iterator[slice]:
+    for start in range(0, num_rows, CHUNK_ROWS):
+        yield slice(start, start + CHUNK_ROWS)
+
+
+def _tempered(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    generation: GenerationConfig,
+    buffer: Tensor | None,
+) -> Tensor:
+    """Return float32 logits over the temperature, in the buffer where it has their shape.
+
+    Pages of fresh memory cost a third of the product's time on a CPU.
+    """
+    weight = weight.to(hidden.dtype)
+    shape = (len(hidden), len(weight))
+    if hidden.dtype == torch.float32 and buffer is not None and buffer.shape == shape:
+        logits = torch.mm(hidden, weight.T, out=buffer)
+    else:
+        logits = torch.mm(hidden, weight.T).float()
+    if bias is not None:
+        logits += bias
+    return logits if generation.temperature == 1 else logits.div_(generation.temperature)
+
+
+def _truncate(logits: Tensor, tokens: Tensor, generation: GenerationConfig) -> Tensor | None:
+    """Rule out what sampling does, in place; return (rows,) the lowest logit that is kept."""
+    kept = kept_tokens(logits, generation.top_k, generation.top_p)
+    if kept is None:
+        return None
+    lowest = logits.masked_fill(~kept, torch.inf).amin(-1)
+    _keep_above(logits, lowest, tokens)
+    return lowest
+
+
+def _keep_above(logits: Tensor, lowest: Tensor, tokens: Tensor) -> None:
+    """Rule out, in place, what is below the lowest logit that is kept, but not the tokens."""
+    chosen = tokens.unsqueeze(-1)
+    own = logits.gather(-1, chosen)
+    logits.masked_fill_(logits < lowest.unsqueeze(-1), -torch.inf)
+    logits.scatter_(-1, chosen, own)
+
+
+def _logsumexp(logits: Tensor) -> Tensor:
+    """Return (rows,) log of the summed exponentials, some rows at a time.
+
+    torch's own has a temporary of the size of its argument.
+    """
+    return torch.cat([some.logsumexp(-1) for some in torch.split(logits, 64)])
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to the total, in place."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

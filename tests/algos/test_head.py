@@ -1,0 +1,121 @@
+"""The head's log-probabilities a chunk at a time: those of all logits at once, in less memory."""
+
+import pytest
+import torch
+from families import LLAMA_LIKE, SHARING, SIZES, model_of
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import CohereConfig, LlamaConfig
+
+from motet.agents import GenerationConfig
+from motet.agents.distribution import token_log_probs
+from motet.algos import head
+from motet.algos.head import has_plain_head, head_log_probs
+
+GENERATIONS = {
+    "plain": GenerationConfig(),
+    "tempered": GenerationConfig(temperature=0.6),
+    "top-k": GenerationConfig(top_k=9),
+    "top-p": GenerationConfig(top_p=0.7),
+    "all": GenerationConfig(temperature=0.7, top_k=20, top_p=0.8),
+}
+
+
+def leaves(rows=40, bias=False):
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(16, 97, bias=bias)
+    hidden = (3 * torch.randn(rows, 16)).requires_grad_()
+    return layer, hidden, torch.randint(0, 97, (rows,)), torch.randn(rows)
+
+
+def gradients(log_probs, weights, layer, hidden):
+    inputs = [hidden, *layer.parameters()]
+    return torch.autograd.grad((log_probs * weights).sum(), inputs)
+
+
+@pytest.mark.parametrize("generation", GENERATIONS.values(), ids=GENERATIONS.keys())
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 40, 1024])
+def test_chunks_equal_all_logits_at_once(monkeypatch, generation, bias, chunk):
+    monkeypatch.setattr(head, "CHUNK_ROWS", chunk)
+    layer, hidden, tokens, weights = leaves(bias=bias)
+    expected = token_log_probs(layer(hidden), tokens, generation)
+    chosen = head_log_probs(hidden, layer, tokens, generation)
+    torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-6)
+    theirs = gradients(expected, weights, layer, hidden)
+    ours = gradients(chosen, weights, layer, hidden)
+    for own, reference in zip(ours, theirs, strict=True):
+        assert float((own - reference).norm()) <= 1e-5 * float(reference.norm())
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    layer, hidden, tokens, weights = leaves(rows=3)
+    direction = torch.randn_like(hidden)
+    generation = GenerationConfig(temperature=0.8)
+
+    def value(step):
+        moved = hidden.detach() + step * direction
+        log_probs = head_log_probs(moved, layer, tokens, generation)
+        return float((log_probs * weights).sum().detach())
+
+    chosen = head_log_probs(hidden, layer, tokens, generation)
+    (gradient,) = torch.autograd.grad((chosen * weights).sum(), [hidden])
+    slope = (value(1e-2) - value(-1e-2)) / 2e-2
+    assert float((gradient * direction).sum()) == pytest.approx(slope, rel=2e-3)
+
+
+@pytest.mark.parametrize("frozen", ["weight", "hidden"])
+def test_what_is_frozen_gets_no_gradient(frozen):
+    layer, hidden, tokens, _ = leaves()
+    (layer.weight if frozen == "weight" else hidden).requires_grad_(requires_grad=False)
+    head_log_probs(hidden, layer, tokens, GenerationConfig()).sum().backward()
+    assert (layer.weight.grad is None) == (frozen == "weight")
+    assert (hidden.grad is None) == (frozen == "hidden")
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watch every operation, and keep the most bytes that live tensors of logits' width take."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.width, self.live, self.peak = width, {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.shape[-1:] == (self.width,):
+                storage = tensor.untyped_storage()
+                self.live[storage.data_ptr()] = (
+                    torch.multiprocessing.reductions.StorageWeakRef(storage),
+                    storage.nbytes(),
+                )
+        self.live = {k: v for k, v in self.live.items() if not v[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        return result
+
+
+@pytest.mark.parametrize("num_chunks", [1, 4])
+def test_logits_never_take_more_than_a_chunk(monkeypatch, num_chunks):
+    """Peak of everything as wide as the vocabulary: chunk * V * 4 bytes and small change."""
+    monkeypatch.setattr(head, "CHUNK_ROWS", 256)
+    width, rows = 4_999, 256 * num_chunks
+    layer = torch.nn.Linear(8, width, bias=False)
+    hidden = torch.randn(rows, 8, requires_grad=True)
+    tokens = torch.randint(0, width, (rows,))
+    with LargestTensor(width) as watch:
+        head_log_probs(hidden, layer, tokens, GenerationConfig()).sum().backward()
+    assert 256 * width * 4 <= watch.peak <= 1.3 * 256 * width * 4
+
+
+def test_which_heads_are_plain():
+    assert has_plain_head(model_of(SHARING["llama"]()))
+    assert has_plain_head(model_of(SHARING["gpt2"]()))
+    assert not has_plain_head(model_of(SHARING["gemma2"]()))  # caps its logits
+    assert not has_plain_head(model_of(CohereConfig(logit_scale=0.5, **LLAMA_LIKE, **SIZES)))
+    adapted = model_of(LlamaConfig(**LLAMA_LIKE, **SIZES))
+    assert has_plain_head(adapted)
+
+    class Adapted(torch.nn.Linear):
+        """Anything else than torch's own layer is asked, not read."""
+
+    adapted.lm_head = Adapted(32, 97, bias=False)
+    assert not has_plain_head(adapted)
