@@ -64,6 +64,7 @@ class Case:
     learner: dict[str, Any]
     baseline: str
     num_steps: int  # optimizer steps that are asked for
+    chunk_rows: int  # rows of logits that are computed at a time
     rollout: Rollout
 
     def _weights(self) -> dict[str, tuple[str, int]]:
@@ -201,5 +202,6 @@ def cases(draw: st.DrawFn) -> Case:
         learner=draw(st.fixed_dictionaries(LEARNER)),
         baseline=draw(st.sampled_from(sorted(BASELINES))),
         num_steps=draw(st.sampled_from([1, 1, 2, 3, 100])),
+        chunk_rows=draw(st.sampled_from([1024, 2, 5])),
         rollout=draw(rollouts(shape)),
     )

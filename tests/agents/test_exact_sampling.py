@@ -26,6 +26,7 @@ DECODING = {
     **SAMPLING,
     "max_new_tokens": st.integers(1, 12),  # longer than Gemma2's window
     "do_sample": st.sampled_from([True, True, True, False]),
+    "max_cache_gib": st.sampled_from([None, None, 1e-5]),  # about 10 kB, a few rows
     "max_rows": st.sampled_from([1, 2, 3, 5, 512]),
 }
 

@@ -20,6 +20,8 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from motet.algos import head, log_probs
+
 
 @contextmanager
 def recorded_steps() -> Iterator[dict[int, list[dict[int, Tensor]]]]:
@@ -43,7 +45,9 @@ def learnt(case: Case) -> tuple[float, dict[int, Tensor]]:
     """The loss and the gradients of an update, its steps put together again."""
     trainer = case.trainer()
     shares = case.steps()[1]
-    with recorded_steps() as recorded:
+    with pytest.MonkeyPatch.context() as patch, recorded_steps() as recorded:
+        patch.setattr(head, "CHUNK_ROWS", case.chunk_rows)
+        patch.setattr(log_probs, "CHUNK_ROWS", case.chunk_rows)
         metrics = trainer.update(case.rollout)
     gradients: dict[int, Tensor] = {}
     for steps in recorded.values():
