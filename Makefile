@@ -16,10 +16,11 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 TYPES := .types
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow real lint format type build bench-env bench clean
+.PHONY: help demo test slow real lint format type build clean \
+	bench-env bench bench-learning bench-scaling bench-gpu
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Expected Python 3.11 or newer, got " + sys.version.split()[0] + "; set PYTHON=python3.12, say.")'
@@ -81,6 +82,18 @@ $(PEERS_READY): pyproject.toml constraints.txt tests/benchmarks/requirements-pee
 bench: $(READY) ## measure training, beside CoMLRL and TRL: 20 to 40 minutes
 	-@$(MAKE) --no-print-directory $(PEERS_READY)
 	$(BIN)/python tests/benchmarks/bench_peers.py $(ARGS)
+
+bench-learning: $(READY) ## measure how long it takes to learn, beside CoMLRL: half an hour
+	-@$(MAKE) --no-print-directory $(PEERS_READY)
+	$(BIN)/python tests/benchmarks/bench_learning.py $(ARGS)
+
+bench-scaling: $(READY) ## measure what a token costs by width: minutes
+	$(BIN)/python tests/benchmarks/bench_scaling.py $(ARGS)
+
+bench-gpu: $(READY) ## the comparison of `make bench` on one CUDA GPU: five minutes
+	@$(BIN)/python tests/benchmarks/bench_gpu.py --check-gpu
+	-@$(MAKE) --no-print-directory $(PEERS_READY)
+	$(BIN)/python tests/benchmarks/bench_gpu.py $(ARGS)
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) $(BENCH_VENV) $(PEERS_VENV) $(TYPES) build dist out *.egg-info

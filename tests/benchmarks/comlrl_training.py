@@ -6,23 +6,22 @@ passes on to `generate`, forbids the end token. The buffer holds the nodes of on
 trainer takes one step for each turn in it.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from comlrl.trainers import MAGRPOConfig, MAGRPOTrainer
 from datasets import Dataset
+from training_task import feedback, reward_of
 from training_work import (
-    NUM_AGENTS,
     Clock,
     Measured,
     Work,
     peak_memory_mib,
+    refuse,
     run_side,
     versions_of,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from motet.envs.story_length_ratio import length_feedback, length_ratio_reward
 
 
 class TimedTrainer(MAGRPOTrainer):
@@ -30,7 +29,8 @@ class TimedTrainer(MAGRPOTrainer):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.whole, self.update = Clock(), Clock()
+        device = self.device.type
+        self.whole, self.update = Clock(device), Clock(device)
         self.new_tokens = self.prompt_tokens = self.num_steps = 0
 
     def _train_step_returns(self, *args: Any, **kwargs: Any) -> None:
@@ -52,51 +52,55 @@ class TimedTrainer(MAGRPOTrainer):
         self.num_steps += 1
 
 
-def feedback(
-    prompt: str, agent_completions: list[str], num_agents: int, **histories: Any
-) -> list[str]:
-    del histories
-    return length_feedback(prompt, agent_completions, num_agents)
+_Trainer = TypeVar("_Trainer", bound=TimedTrainer)
 
 
 def do(work: Work) -> Measured:
+    trainer = make_trainer(TimedTrainer, work)
+    trainer.train(min_new_tokens=work.max_new_tokens)
+    return Measured(
+        generation_s=trainer.whole.seconds - trainer.update.seconds,
+        update_s=trainer.update.seconds,
+        num_agents=work.num_agents,
+        new_tokens=trainer.new_tokens,
+        prompt_tokens=trainer.prompt_tokens,
+        num_optimizer_steps=trainer.num_steps / work.num_agents,
+        peak_memory_mib=peak_memory_mib(work.device),
+        versions=versions_of("comlrl", "transformers", "torch"),
+    )
+
+
+def make_trainer(
+    trainer_class: type[_Trainer], work: Work, *, prompts_per_update: int = 1, epochs: int = 1
+) -> _Trainer:
+    refuse(work, "lora", "bf16", "same_prompts", "history", "num_agents")
     torch.manual_seed(work.seed)
-    trainer = TimedTrainer(
+    return trainer_class(
         agents=[
             AutoModelForCausalLM.from_pretrained(work.model, dtype=torch.float32)
-            for _ in range(NUM_AGENTS)
+            for _ in range(work.num_agents)
         ],
         tokenizer=AutoTokenizer.from_pretrained(work.model),
-        num_agents=NUM_AGENTS,
+        num_agents=work.num_agents,
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in work.prompts]),
-        reward_func=length_ratio_reward,
+        reward_func=reward_of(work),
         external_transition=feedback,
         args=MAGRPOConfig(
-            num_train_epochs=1,
+            num_train_epochs=epochs,
             agent_learning_rate=work.learning_rate,
-            num_agents=NUM_AGENTS,
-            agent_devices="cpu",
+            num_agents=work.num_agents,
+            agent_devices=work.device,
             num_generations=work.num_generations,
             max_new_tokens=work.max_new_tokens,
             temperature=1.0,
             top_p=1.0,
             top_k=0,
             num_turns=work.num_turns,
+            joint_mode=work.joint_mode,
             early_termination_threshold=None,
             eval_interval=0,
-            rollout_buffer_size=work.nodes_per_prompt,
+            rollout_buffer_size=prompts_per_update * work.nodes_per_prompt,
         ),
-    )
-    trainer.train(min_new_tokens=work.max_new_tokens)
-    return Measured(
-        generation_s=trainer.whole.seconds - trainer.update.seconds,
-        update_s=trainer.update.seconds,
-        num_agents=NUM_AGENTS,
-        new_tokens=trainer.new_tokens,
-        prompt_tokens=trainer.prompt_tokens,
-        num_optimizer_steps=trainer.num_steps / NUM_AGENTS,
-        peak_memory_mib=peak_memory_mib(),
-        versions=versions_of("comlrl", "transformers", "torch"),
     )
 
 

@@ -1,6 +1,6 @@
 """How fast this machine multiplies and copies, and how large a model is: what floors come from.
 
-Run by `make bench` in a process of its own, `python machine_rates.py MODEL RATES.json`.
+Run by `make bench` in a process of its own, `python machine_rates.py MODEL DEVICE RATES.json`.
 """
 
 import json
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from training_work import synchronize
 
 _SIDE = 2_048
 _COPIED_BYTES = 2**28
@@ -35,22 +37,21 @@ class Rates:
     head_parameters: int
 
 
-def measure_rates(model: str) -> Rates:
+def measure_rates(model: str, device: str) -> Rates:
     """Return the medians of some repetitions, and the model's sizes."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    left, right = torch.rand(_SIDE, _SIDE), torch.rand(_SIDE, _SIDE)
-    product = torch.empty(_SIDE, _SIDE)
-    source = torch.ones(_COPIED_BYTES // 4)
+    left, right, product = (torch.rand(_SIDE, _SIDE, device=device) for _ in range(3))
+    source = torch.ones(_COPIED_BYTES // 4, device=device)
     target = torch.zeros_like(source)
     network = AutoModelForCausalLM.from_pretrained(model)
     head = network.get_output_embeddings().weight
     embeddings = network.get_input_embeddings().weight
     ends = {id(weight): weight.numel() for weight in (head, embeddings)}  # one where they are tied
     return Rates(
-        gemm_flops=2 * _SIDE**3 / _seconds(lambda: torch.mm(left, right, out=product)),
-        copy_bytes=2 * _COPIED_BYTES / _seconds(lambda: target.copy_(source)),
+        gemm_flops=2 * _SIDE**3 / _seconds(lambda: torch.mm(left, right, out=product), device),
+        copy_bytes=2 * _COPIED_BYTES / _seconds(lambda: target.copy_(source), device),
         body_parameters=network.num_parameters() - sum(ends.values()),
         head_parameters=head.numel(),
     )
@@ -65,15 +66,18 @@ def mean_rates(before: Rates, after: Rates) -> Rates:
     )
 
 
-def _seconds(do: Callable[[], Any]) -> float:
+def _seconds(do: Callable[[], Any], device: str) -> float:
     do()
     times = []
     for _ in range(_REPEATS):
+        synchronize(device)
         begun = time.perf_counter()
         do()
+        synchronize(device)
         times.append(time.perf_counter() - begun)
     return statistics.median(times)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(asdict(measure_rates(sys.argv[1]))), encoding="utf-8")
+    made = measure_rates(model=sys.argv[1], device=sys.argv[2])
+    Path(sys.argv[3]).write_text(json.dumps(asdict(made)), encoding="utf-8")

@@ -124,15 +124,19 @@ def where_name(size: int, turns: int) -> str:
 
 
 def plain_steps(num_turns: int, wrap: Callable[[Any], Any]) -> Run:
-    env = wrap(envs.make(ENV_ID, num_turns=num_turns))
+    return parallel_steps(wrap(envs.make(ENV_ID, num_turns=num_turns)), num_turns)
+
+
+def parallel_steps(env: Any, num_turns: int, actions: Mapping[str, Any] = ACTIONS) -> Run:
+    """Play whole episodes of a PettingZoo parallel env."""
 
     def run(times: int) -> int:
         for _ in range(times):
             env.reset()
             for _ in range(num_turns):
-                env.step(ACTIONS)
+                env.step(actions)
             assert not env.agents
-        return times * num_turns * len(ACTIONS)
+        return times * num_turns * len(actions)
 
     return run
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from measure import Case, Run
-from motet_cases import ACTIONS, DATASET_SIZES, steps_section
+from motet_cases import ACTIONS, DATASET_SIZES, parallel_steps, steps_section
 from pettingzoo import ParallelEnv
 
 from motet.envs.story_length_ratio import PROMPTS, length_feedback, length_ratio_reward
@@ -118,17 +118,7 @@ class HandWritten(ParallelEnv):
 
 
 def hand_written_steps(num_turns: int) -> Run:
-    env = HandWritten([{"prompt": prompt} for prompt in PROMPTS], num_turns)
-
-    def run(times: int) -> int:
-        for _ in range(times):
-            env.reset()
-            for _ in range(num_turns):
-                env.step(ACTIONS)
-            assert not env.agents
-        return times * num_turns * len(ACTIONS)
-
-    return run
+    return parallel_steps(HandWritten([{"prompt": p} for p in PROMPTS], num_turns), num_turns)
 
 
 def raw_game_steps(num_rounds: int) -> Run:
@@ -181,17 +171,7 @@ def rock_paper_scissors_steps(num_turns: int) -> Run:
     from pettingzoo.classic import rps_v2
 
     env = rps_v2.parallel_env(max_cycles=num_turns)
-    actions = dict.fromkeys(env.possible_agents, 0)
-
-    def run(times: int) -> int:
-        for _ in range(times):
-            env.reset()
-            for _ in range(num_turns):
-                env.step(actions)
-            assert not env.agents
-        return times * num_turns * len(actions)
-
-    return run
+    return parallel_steps(env, num_turns, dict.fromkeys(env.possible_agents, 0))
 
 
 def hand_written_copies(size: int) -> Run:

@@ -18,6 +18,7 @@ from training_work import (
     Measured,
     Work,
     peak_memory_mib,
+    refuse,
     run_side,
     versions_of,
 )
@@ -29,9 +30,9 @@ class TimedTrainer(GRPOTrainer):
     """TRL's trainer, with a clock around its generation."""
 
     def __init__(self, **kwargs: Any) -> None:
-        self.generation = Clock()
         self.new_tokens = self.prompt_tokens = 0
         super().__init__(**kwargs)
+        self.generation = Clock(self.accelerator.device.type)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         with self.generation.running():
@@ -44,8 +45,8 @@ class TimedTrainer(GRPOTrainer):
 class StepClock(TrainerCallback):
     """The time of whole steps."""
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+    def __init__(self, device: str) -> None:
+        self.clock = Clock(device)
         self._running: Any = None
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -64,9 +65,10 @@ def num_characters(completions: list[str], **columns: Any) -> list[float]:
 
 
 def do(work: Work) -> Measured:
+    refuse(work, "joint_mode", "lora", "half_without_spread", "same_prompts", "history")
     if work.num_turns != 1:
         raise RuntimeError("Expected one turn, all that GRPOTrainer does without tools.")
-    steps = StepClock()
+    steps = StepClock(work.device)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(work, folder, steps)
         trainer.train()
@@ -77,7 +79,7 @@ def do(work: Work) -> Measured:
         new_tokens=trainer.new_tokens,
         prompt_tokens=trainer.prompt_tokens,
         num_optimizer_steps=trainer.state.global_step,
-        peak_memory_mib=peak_memory_mib(),
+        peak_memory_mib=peak_memory_mib(work.device),
         versions=versions_of("trl", "transformers", "torch"),
     )
 
@@ -91,8 +93,8 @@ def make_trainer(work: Work, folder: str, steps: StepClock) -> TimedTrainer:
         callbacks=[steps],
         args=GRPOConfig(
             output_dir=folder,
-            use_cpu=True,
-            bf16=False,
+            use_cpu=work.device == "cpu",
+            bf16=work.bf16,
             gradient_checkpointing=False,
             per_device_train_batch_size=work.num_generations,
             gradient_accumulation_steps=work.prompts_at_once,
