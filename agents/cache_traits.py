@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,7 +26,7 @@ def new_cache(model: PreTrainedModel) -> DynamicCache:
     Raises:
         TypeError: where its layers have no keys and values.
     """
-    cache = DynamicCache(config=model.config)
+    cache = _Cache(config=model.config)
     if not all(isinstance(layer, DynamicLayer) for layer in cache.layers):
         raise TypeError(
             "Expected a model whose cache is keys and values of attention layers, got "
@@ -33,6 +34,30 @@ def new_cache(model: PreTrainedModel) -> DynamicCache:
             "and linear-attention models are not supported."
         )
     return cache
+
+
+class _Cache(DynamicCache):  # type: ignore[misc]  # untyped
+    """A cache in the precision that attention reads it in.
+
+    Under `torch.autocast` attention would else cast all of it again at every step.
+    """
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append keys and values of a layer; see transformers' `Cache`."""
+        dtype = _computed_in(key_states.device, key_states.dtype)
+        updated: tuple[Tensor, Tensor] = super().update(
+            key_states.to(dtype), value_states.to(dtype), layer_idx, *args, **kwargs
+        )
+        return updated
+
+
+def _computed_in(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return what attention computes in: autocast's precision, or that of the weights."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return dtype
 
 
 def cache_argument(model: PreTrainedModel) -> str:
@@ -65,7 +90,7 @@ def extends_exactly(model: PreTrainedModel) -> bool:
 
 def _remembered(memo: _Memo, model: PreTrainedModel, find: Callable[[PreTrainedModel], int]) -> int:
     known = memo.setdefault(model, {})
-    key = (model.dtype, str(model.config._attn_implementation))
+    key = (_computed_in(model.device, model.dtype), str(model.config._attn_implementation))
     if key not in known:
         known[key] = find(model)
     return known[key]
@@ -108,7 +133,8 @@ def _tried(model: PreTrainedModel) -> bool:
     for row, logits in zip(rows, extended, strict=True):
         counted = torch.arange(row.shape[1], device=model.device).unsqueeze(0)
         alone = _last_logits(model, row, torch.ones_like(row), counted, new_cache(model))[0]
-        limit = 100 * torch.finfo(model.dtype).eps * float(alone.abs().max())
+        precision = torch.finfo(_computed_in(model.device, model.dtype))
+        limit = 100 * precision.eps * float(alone.abs().max())
         if not float((alone - logits).abs().max()) <= limit:
             return False
     return True

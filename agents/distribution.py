@@ -65,6 +65,12 @@ def _tempered(logits: Tensor, generation: GenerationConfig) -> Tensor:
     return scaled if generation.temperature == 1 else scaled / generation.temperature
 
 
+def _truncated(logits: Tensor, generation: GenerationConfig) -> Tensor:
+    tempered = _tempered(logits, generation)
+    kept = kept_tokens(tempered, generation.top_k, generation.top_p)
+    return tempered if kept is None else tempered.masked_fill(~kept, -torch.inf)
+
+
 def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
     """Return log-probabilities of every token under the distribution to sample from.
 
@@ -75,11 +81,7 @@ def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
     Returns:
         (..., V) float32, -inf where a token cannot be sampled.
     """
-    tempered = _tempered(logits, generation)
-    kept = kept_tokens(tempered, generation.top_k, generation.top_p)
-    if kept is not None:
-        tempered = tempered.masked_fill(~kept, -torch.inf)
-    return tempered.log_softmax(-1)
+    return _truncated(logits, generation).log_softmax(-1)
 
 
 def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig) -> Tensor:
@@ -104,33 +106,52 @@ def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig
     return tempered.gather(-1, chosen).squeeze(-1) - tempered.logsumexp(-1)
 
 
-def pick(log_probs: Tensor, uniforms: Tensor) -> Tensor:
+def draw(logits: Tensor, uniforms: Tensor, generation: GenerationConfig) -> tuple[Tensor, Tensor]:
+    """Draw one token per row from the distribution to sample from.
+
+    Args:
+        logits: (B, V) of the model.
+        uniforms: (B,) float64 in [0, 1).
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (B,) token ids and (B,) their log-probabilities, float32.
+    """
+    tempered = _truncated(logits, generation)
+    largest = tempered.amax(-1, keepdim=True)
+    tokens, totals = pick((tempered - largest).exp_(), uniforms)
+    chosen = (tempered.gather(-1, tokens.unsqueeze(-1)) - largest).squeeze(-1)
+    return tokens, (chosen - totals.log()).float()
+
+
+def pick(weights: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw one token per row by inverting the cumulative distribution.
 
     A row's draw depends on its own uniform number alone, so that it does not matter which other
     rows are in the batch or have left it.
 
     Args:
-        log_probs: (B, V), -inf where a token cannot be sampled.
+        weights: (B, V) in proportion to probabilities.
         uniforms: (B,) float64 in [0, 1).
 
     Returns:
-        (B,) token ids.
+        (B,) token ids and (B,) the weights' sums, float64.
     """
-    probs = log_probs.exp()
-    if probs.shape[-1] <= _BLOCK**2:
-        cumulative = probs.double().cumsum(-1)
-        return _first_above(cumulative, uniforms.unsqueeze(-1) * cumulative[:, -1:]).squeeze(-1)
+    if weights.shape[-1] <= _BLOCK**2:
+        cumulative = weights.double().cumsum(-1)
+        targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
+        return _first_above(cumulative, targets).squeeze(-1), cumulative[:, -1]
     # first the block of tokens, then the token in it: a ninth of the time for 50,000 tokens
-    padded = torch.nn.functional.pad(probs, (0, -probs.shape[-1] % _BLOCK))
-    blocks = padded.view(len(probs), -1, _BLOCK)
-    ends = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % _BLOCK))
+    blocks = padded.view(len(weights), -1, _BLOCK)
+    ends = blocks.sum(-1).double().cumsum(-1)
     targets = uniforms.unsqueeze(-1) * ends[:, -1:]
     block = _first_above(ends, targets)
     before = torch.nn.functional.pad(ends, (1, 0)).gather(-1, block)
     rows = torch.arange(len(block), device=block.device)
     inside = blocks[rows, block.squeeze(-1)].double().cumsum(-1)
-    return (block * _BLOCK + _first_above(inside, targets - before)).squeeze(-1)
+    tokens = (block * _BLOCK + _first_above(inside, targets - before)).squeeze(-1)
+    return tokens, ends[:, -1]
 
 
 def _first_above(cumulative: Tensor, targets: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from motet.agents.batches import batches
 from motet.agents.cache_traits import cache_argument, new_cache
-from motet.agents.distribution import pick, sampling_log_probs
+from motet.agents.distribution import draw
 from motet.agents.generation import GenerationConfig
 from motet.agents.kept_caches import KeptCaches
 
@@ -148,9 +148,7 @@ class _Decoder:
         if not self._generation.do_sample:
             tokens = self._logits.argmax(-1)
             return tokens, torch.zeros(len(tokens))
-        log_probs = sampling_log_probs(self._logits, self._generation)
-        tokens = pick(log_probs, uniforms.to(log_probs.device))
-        return tokens, log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        return draw(self._logits, uniforms.to(self._logits.device), self._generation)
 
     def advance(self, tokens: Tensor) -> bool:
         """Feed the drawn tokens; return False when every row has ended."""

@@ -6,7 +6,7 @@ Nothing here is shared with the library's fast paths, and nothing is clever.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,8 +126,8 @@ def node_return(
         position = list(node.completions).index(agent)
         value -= cost(node.completions[agent][node.joint_actions[joint][position]])
     child = node.children[joint]
-    if child is not None:
-        below = rollout.levels[level + 1][child]
+    below = None if child is None else rollout.levels[level + 1][child]
+    if below is not None and agent in below.rewards:  # else it has left
         branches = [
             node_return(rollout, level + 1, below, agent, j, discount, cost)
             for j in range(len(below.joint_actions))
@@ -136,88 +136,175 @@ def node_return(
     return value
 
 
-def advantages(returns: Sequence[float], *, normalize: bool) -> list[float] | None:
-    """MAGRPO's advantages of one group, None where the group has no spread."""
+def advantages(
+    returns: Sequence[float], *, normalize: bool, baseline: str = "mean"
+) -> list[float] | None:
+    """Advantages of one group, None where it says nothing; a difference by rounding is none."""
     mean = sum(returns) / len(returns)
     std = math.sqrt(sum((value - mean) ** 2 for value in returns) / len(returns))
-    if std < 1e-9 * max(abs(value) for value in returns) or std == 0:
+    subtracted = {
+        "mean": [mean] * len(returns),
+        "mean of the others": [
+            sum(returns[:k] + returns[k + 1 :]) / max(len(returns) - 1, 1)
+            for k in range(len(returns))
+        ],
+        "nothing": [0.0] * len(returns),
+    }[baseline]
+    plain = [value - base for value, base in zip(returns, subtracted, strict=True)]
+    told = std if normalize else max(map(abs, plain))
+    if told == 0 or told < 1e-9 * max(map(abs, returns)):
         return None
-    return [(value - mean) / (std if normalize else 1.0) for value in returns]
+    return [value / (std if normalize else 1.0) for value in plain]
 
 
-def average(groups: list[list[list[Tensor]]], loss_type: str, max_new_tokens: int) -> Tensor:
-    """Mean over an agent's groups of a turn, from the losses by group, completion and token."""
-    if loss_type == "token_mean":
-        tokens = [loss for group in groups for completion in group for loss in completion]
-        return sum(tokens) / len(tokens)
+def credits(node: Node, agent: str, returns: Sequence[float]) -> list[float]:
+    """Each own completion's mean return over the joint actions that contain it."""
+    position = list(node.completions).index(agent)
     means = []
-    for group in groups:
-        divisors = {
-            "sequence_sum": [1] * len(group),
-            "sequence_mean": [len(completion) for completion in group],
-            "constant": [max_new_tokens] * len(group),
-        }[loss_type]
-        parts = [sum(own) / divisor for own, divisor in zip(group, divisors, strict=True)]
-        means.append(sum(parts) / len(parts))
-    return sum(means) / len(means)
+    for k in range(len(node.completions[agent])):
+        mine = [
+            value
+            for value, joint in zip(returns, node.joint_actions, strict=True)
+            if joint[position] == k
+        ]
+        means.append(sum(mine) / len(mine))
+    return means
 
 
-def magrpo_loss(
+def token_loss(
+    log_prob: Tensor, old_log_prob: float, advantage: float, clip_range: float | None
+) -> Tensor:
+    """REINFORCE's -A log pi, or PPO's -min(rho A, clip(rho) A)."""
+    if clip_range is None:
+        return -advantage * log_prob
+    ratio = torch.exp(log_prob - old_log_prob)
+    return -torch.minimum(
+        ratio * advantage, torch.clamp(ratio, 1 - clip_range, 1 + clip_range) * advantage
+    )
+
+
+def completion_shares(
+    groups: Sequence[Sequence[Completion]], loss_type: str, max_new_tokens: int
+) -> list[list[float]]:
+    """What each token of each completion counts in an agent's loss at a turn."""
+    tokens = sum(len(one.completion_ids) for group in groups for one in group)
+    return [
+        [
+            {
+                # mean over groups of the mean over completions of the sum over tokens ...
+                "sequence_sum": 1 / len(groups) / len(group),
+                # ... of the mean over tokens
+                "sequence_mean": 1 / len(groups) / len(group) / max(len(one.completion_ids), 1),
+                # ... of the sum over tokens, divided by the most there can be
+                "constant": 1 / len(groups) / len(group) / max_new_tokens,
+                # mean over all tokens
+                "token_mean": 1 / max(tokens, 1),
+            }[loss_type]
+            for one in group
+        ]
+        for group in groups
+    ]
+
+
+def trained_groups(
     rollout: Rollout,
-    models: dict[str, Callable[..., Any]],
-    generation: GenerationConfig,
+    agent: str,
+    level: int,
     *,
     discount: float = 1.0,
     normalize: bool = True,
-    loss_type: str = "sequence_sum",
-    kl: KL | None = None,
-) -> Tensor:
-    """Sum over agents and turns of the mean over groups of the group's mean loss.
+    baseline: str = "mean",
+    cost: Callable[[Completion], float] = lambda completion: 0.0,
+    all_groups: bool = False,
+) -> list[tuple[tuple[Completion, ...], list[float]]]:
+    """Completions and advantages of an agent's groups at a turn.
 
-    Groups without spread are left out, unless a KL in the loss trains them.
+    Those that say nothing are left out, or have advantages of 0 with `all_groups`.
+    """
+    groups = []
+    for node in rollout.levels[level]:
+        if agent not in node.completions:
+            continue
+        own = node.completions[agent]
+        returns = [
+            node_return(rollout, level, node, agent, j, discount, cost)
+            for j in range(len(node.joint_actions))
+        ]
+        weights = advantages(credits(node, agent, returns), normalize=normalize, baseline=baseline)
+        if weights is not None or all_groups:
+            groups.append((own, weights or [0.0] * len(own)))
+    return groups
+
+
+def magrpo_groups(
+    rollout: Rollout,
+    agents: Iterable[str],
+    generation: GenerationConfig | Mapping[str, GenerationConfig],
+    *,
+    kl: KL | None = None,
+    **grouping: Any,
+) -> Iterator[tuple[str, list[tuple[tuple[Completion, ...], list[float]]]]]:
+    """By agent and turn: the groups that are trained, and their advantages.
+
+    Groups without spread are left out, unless a KL in the loss trains them. A KL in the return is
+    what completions cost; the rest of `grouping` is that of `trained_groups`.
     """
 
     @functools.cache
     def cost(agent: str, completion: Completion) -> float:
-        if kl is None or kl.place != "return":
+        if kl is None or kl.place != "return" or not completion.completion_ids:
             return 0.0
         sampled = [torch.tensor(value) for value in completion.log_probs]
-        return kl.coef * sum(kl.of(agent, completion, sampled, generation)).item()
+        return kl.coef * sum(kl.of(agent, completion, sampled, _own(generation, agent))).item()
 
-    total = torch.zeros(())
-    for agent, (depth, level) in itertools.product(rollout.agents, enumerate(rollout.levels)):
-        groups = []
-        for node in level:
-            own = node.completions[agent]
-            returns = [
-                node_return(
-                    rollout, depth, node, agent, j, discount, lambda c, who=agent: cost(who, c)
-                )
-                for j in range(len(node.joint_actions))
-            ]
-            position = list(node.completions).index(agent)
-            credits = []
-            for k in range(len(own)):
-                mine = [
-                    value
-                    for value, joint in zip(returns, node.joint_actions, strict=True)
-                    if joint[position] == k
+    all_groups = kl is not None and kl.place == "loss"
+    for agent, level in itertools.product(agents, range(len(rollout.levels))):
+        paid = functools.partial(cost, agent)
+        yield (
+            agent,
+            trained_groups(rollout, agent, level, cost=paid, all_groups=all_groups, **grouping),
+        )
+
+
+def magrpo_terms(
+    rollout: Rollout,
+    models: Mapping[str, Callable[..., Any]],
+    generation: GenerationConfig | Mapping[str, GenerationConfig],
+    *,
+    loss_type: str = "sequence_sum",
+    max_new_tokens: int | None = None,
+    clip_range: float | None = None,
+    kl: KL | None = None,
+    **grouping: Any,
+) -> Iterator[Tensor]:
+    """What each completion adds to the loss, of the agents that have a model.
+
+    `max_new_tokens` is the divisor of "constant", by default the generation's.
+    """
+    for agent, groups in magrpo_groups(rollout, models, generation, kl=kl, **grouping):
+        own = _own(generation, agent)
+        shares = completion_shares(
+            [group for group, _ in groups], loss_type, max_new_tokens or own.max_new_tokens
+        )
+        for (completions, weights), group_shares in zip(groups, shares, strict=True):
+            for completion, weight, share in zip(completions, weights, group_shares, strict=True):
+                log_probs = token_log_probs(models[agent], completion, own)
+                losses = [
+                    token_loss(log_prob, old, weight, clip_range)
+                    for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
                 ]
-                credits.append(sum(mine) / len(mine))
-            weights = advantages(credits, normalize=normalize)
-            if weights is None and (kl is None or kl.place != "loss"):
-                continue
-            group = []
-            for weight, completion in zip(weights or [0.0] * len(own), own, strict=True):
-                log_probs = token_log_probs(models[agent], completion, generation)
-                losses = [-weight * log_prob for log_prob in log_probs]
                 if kl is not None and kl.place == "loss":
-                    terms = kl.of(agent, completion, log_probs, generation)
-                    losses = [
-                        loss + kl.coef * term for loss, term in zip(losses, terms, strict=True)
-                    ]
-                group.append(losses)
-            groups.append(group)
-        if groups:
-            total = total + average(groups, loss_type, generation.max_new_tokens)
-    return total
+                    losses += [kl.coef * term for term in kl.of(agent, completion, log_probs, own)]
+                if losses:
+                    yield share * sum(losses, torch.zeros(()))
+
+
+def magrpo_loss(*args: Any, **kwargs: Any) -> Tensor:
+    """The sum of `magrpo_terms`: over agents, turns, groups and completions."""
+    return sum(magrpo_terms(*args, **kwargs), torch.zeros(()))
+
+
+def _own(
+    generation: GenerationConfig | Mapping[str, GenerationConfig], agent: str
+) -> GenerationConfig:
+    return generation if isinstance(generation, GenerationConfig) else generation[agent]

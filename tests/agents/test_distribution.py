@@ -8,7 +8,13 @@ from reference import distribution
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from motet.agents import GenerationConfig
-from motet.agents.distribution import kept_tokens, pick, sampling_log_probs, token_log_probs
+from motet.agents.distribution import (
+    draw,
+    kept_tokens,
+    pick,
+    sampling_log_probs,
+    token_log_probs,
+)
 
 SETTINGS = [
     GenerationConfig(),
@@ -106,16 +112,19 @@ def test_a_token_outside_the_kept_set_stays_finite_and_has_a_gradient() -> None:
 
 
 def test_the_draw_inverts_the_cumulative_distribution() -> None:
-    log_probs = torch.tensor([[0.25, 0.0, 0.5, 0.25]]).log().repeat(6, 1)
+    weights = torch.tensor([[0.5, 0.0, 1.0, 0.5]]).repeat(6, 1)
     uniforms = torch.tensor([0.0, 0.2499, 0.2501, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
-    assert pick(log_probs, uniforms).tolist() == [0, 0, 2, 2, 3, 3]
+    tokens, totals = pick(weights, uniforms)
+    assert tokens.tolist() == [0, 0, 2, 2, 3, 3]
+    assert totals.tolist() == [2.0] * 6
 
 
 def test_draws_have_the_distribution_frequencies() -> None:
     values = logits(rows=1, size=8, spread=1.0)
     log_probs = sampling_log_probs(values, GenerationConfig(top_k=6))
     uniforms = torch.rand(40_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = pick(log_probs.expand(40_000, -1), uniforms)
+    drawn, chosen = draw(values.expand(40_000, -1), uniforms, GenerationConfig(top_k=6))
+    torch.testing.assert_close(chosen, log_probs[0, drawn])
     shares = torch.bincount(drawn, minlength=8) / 40_000
     torch.testing.assert_close(shares, log_probs.exp()[0], atol=0.01, rtol=0)
 
@@ -146,7 +155,8 @@ def test_blocks_of_a_large_vocabulary_draw_what_a_plain_inversion_draws(
     uniforms[:3] = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
     cumulative = log_probs[0].exp().double().cumsum(-1)
     expected = torch.searchsorted(cumulative, uniforms * cumulative[-1], right=True)
-    drawn = pick(log_probs, uniforms)
+    drawn, totals = pick(log_probs.exp(), uniforms)
+    torch.testing.assert_close(totals, torch.ones_like(totals), atol=1e-6, rtol=0)
     assert bool(log_probs[0, drawn].isfinite().all()), "a token that cannot be sampled"
     assert torch.equal(drawn[1:2], expected[1:2])
     # blocks add up in another order: a number next to a token's edge may fall on its other side
@@ -154,9 +164,9 @@ def test_blocks_of_a_large_vocabulary_draw_what_a_plain_inversion_draws(
 
 
 def test_rounding_never_draws_a_token_without_probability() -> None:
-    log_probs = torch.full((1, 20_000), -torch.inf)
-    log_probs[0, [3, 700, 12_345]] = torch.tensor([0.1, 0.2, 0.7]).log()
+    weights = torch.zeros((1, 20_000))
+    weights[0, [3, 700, 12_345]] = torch.tensor([0.1, 0.2, 0.7])
     highest = torch.tensor([1.0], dtype=torch.float64)  # as u * total can come out
     for width in (20_000, 13_000):
-        assert pick(log_probs[:, :width], highest).tolist() == [12_345]
-    assert pick(log_probs, torch.zeros(1, dtype=torch.float64)).tolist() == [3]
+        assert pick(weights[:, :width], highest)[0].tolist() == [12_345]
+    assert pick(weights, torch.zeros(1, dtype=torch.float64))[0].tolist() == [3]
