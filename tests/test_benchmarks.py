@@ -332,11 +332,11 @@ def test_learning_is_compared_seed_by_seed() -> None:
     theirs = [Time(seconds, 1.0, 1, reached=True) for seconds in (10.0, 8.0, 18.0)]
     target = learning_target("comlrl", ours, theirs)
     assert (target.measured, target.met) == (6.0, True)
-    assert learning_target("comlrl", ours, theirs[:2]).met is None
-    assert (
-        learning_target("comlrl", [*ours[:2], replace(ours[2], reached=False)], theirs).met is None
-    )
-    assert learning_target("comlrl", [], []).met is None
+    gave_up = replace(ours[2], reached=False)
+    target = learning_target("comlrl", [*ours[:2], gave_up], theirs)
+    assert (target.measured, target.met) == (4.0, False)
+    assert learning_target("comlrl", ours, [None, *theirs[1:]]).met is None
+    assert learning_target("comlrl", [None, *ours[1:]], theirs).met is None
 
 
 # --- cost by width --------------------------------------------------------------------------------

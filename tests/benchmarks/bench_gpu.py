@@ -15,7 +15,14 @@ import sys
 from collections.abc import Sequence
 
 from bench_peers import SIDES, compare
-from training_runner import MODELS, Case, add_common_arguments, model_folder, print_about
+from training_runner import (
+    MODELS,
+    Case,
+    add_common_arguments,
+    add_peers_argument,
+    model_folder,
+    print_about,
+)
 from training_work import Work
 
 from motet.envs.story_length_ratio import EVAL_PROMPTS, PROMPTS
@@ -47,6 +54,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--check-gpu", action="store_true", help="only see whether there is one")
     add_common_arguments(parser, repeats=1, threads=2)
+    add_peers_argument(parser)
     return parser.parse_args(argv)
 
 

@@ -27,6 +27,7 @@ from learning_work import Learned, LearningWork, first_reached
 from training_runner import (
     Runner,
     add_common_arguments,
+    add_peers_argument,
     alternately,
     model_folder,
     print_about,
@@ -81,7 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"\n{'seed':>4}  {'side':<16}{'seconds':>9}{'updates':>9}{'prompts':>9}")
     by_side = dict(zip(SIDES, alternately(list(SIDES), args.repeats, run), strict=True))
     times = {
-        side: [time_of(one, args.goal, args.window) for one in runs if isinstance(one, Learned)]
+        side: [
+            None if isinstance(one, str) else time_of(one, args.goal, args.window) for one in runs
+        ]
         for side, runs in by_side.items()
     }
     peers = [side for side in SIDES if side != "motet"]
@@ -107,6 +110,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--prompts-per-update", type=int, default=5, help="1, 2, 5 or 10")
     add_common_arguments(parser, repeats=3, threads=1)
+    add_peers_argument(parser)
     args = parser.parse_args(argv)
     if not 1 <= args.window <= args.max_prompts:
         parser.error(
@@ -150,18 +154,27 @@ def time_of(learned: Learned, goal: float, window: int) -> Time:
     return Time(learned.seconds[last], learned.updates[last], last + 1, reached is not None)
 
 
-def learning_target(side: str, ours: Sequence[Time], theirs: Sequence[Time]) -> Target:
+def learning_target(
+    side: str, ours: Sequence[Time | None], theirs: Sequence[Time | None]
+) -> Target:
     """Compare the sides seed by seed.
 
-    A peer that gives up counts with the time until then, which is less than it would need. Where
-    Motet gives up, or a seed is missing, there is nothing to show.
+    A peer that gives up counts with the time until then, which is less than it would need; where
+    Motet gives up, it counts as no faster at all.
+
+    Args:
+        side: the peer.
+        ours: Motet's time by seed, None where it was not measured.
+        theirs: the peer's.
     """
+    ratios = [
+        peer.seconds / own.seconds if own.reached else 0.0
+        for own, peer in zip(ours, theirs, strict=True)
+        if own is not None and peer is not None
+    ]
     name = f"times as fast to the goal as {side}, {len(theirs)} seed(s)"
-    complete = len(ours) == len(theirs) > 0 and all(time.reached for time in ours)
-    if not complete:
-        return Target(name, GOAL, None, "x")
-    ratios = [peer.seconds / own.seconds for own, peer in zip(ours, theirs, strict=True)]
-    return Target(name, GOAL, statistics.median(ratios), "x")
+    complete = 0 < len(ratios) == len(theirs)
+    return Target(name, GOAL, statistics.median(ratios) if complete else None, "x")
 
 
 def line_of(args: argparse.Namespace, seed: int, side: str, learned: Learned | str) -> str:

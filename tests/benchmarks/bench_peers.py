@@ -44,6 +44,7 @@ from training_runner import (
     Case,
     Runner,
     add_common_arguments,
+    add_peers_argument,
     alternately,
     as_json,
     model_folder,
@@ -85,6 +86,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peer-prompts", type=int, help="prompts of all others, at most 10")
     parser.add_argument("--max-new-tokens", type=int, help="tokens of a completion, to try it out")
     add_common_arguments(parser, repeats=1, threads=2)
+    add_peers_argument(parser)
     args = parser.parse_args(argv)
     for name in ("prompts", "peer_prompts"):
         value = getattr(args, name)

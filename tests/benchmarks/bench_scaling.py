@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     points = points_of(model, new_tokens, budget)
     with_history = history_points(model, new_tokens, budget)
     cases = list(dict.fromkeys(point.case for point in (*points, *with_history)))
-    runner = Runner(args.peers_python, args.num_threads)
+    runner = Runner(None, args.num_threads)
     results = dict(zip(cases, alternately(cases, args.repeats, runner.train), strict=True))
     for factor in FACTORS:
         print_factor([point for point in points if point.factor == factor], results)

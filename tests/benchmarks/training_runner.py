@@ -47,13 +47,14 @@ class Runner:
     """Starts processes with one setting of threads and devices for all.
 
     Args:
-        peers_python: Python of the environment that has the peers.
+        peers_python: Python of the environment that has the peers; None where none are run.
         num_threads: threads of every process.
         device: "cpu" hides all GPUs, "cuda" all but one.
     """
 
-    def __init__(self, peers_python: Path, num_threads: int, device: str = "cpu") -> None:
-        self._peers_python = str(peers_python.absolute())  # sides run elsewhere
+    def __init__(self, peers_python: Path | None, num_threads: int, device: str = "cpu") -> None:
+        # sides run in another folder
+        self._peers_python = "" if peers_python is None else str(peers_python.absolute())
         self._device = device
         self._rates: dict[str, Rates] = {}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
@@ -163,6 +164,10 @@ def add_common_arguments(parser: argparse.ArgumentParser, *, repeats: int, threa
         "--num-threads", type=_positive, default=threads, help="threads of each process"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
+
+
+def add_peers_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what benchmarks take that run peers."""
     parser.add_argument(
         "--peers-python",
         type=Path,
