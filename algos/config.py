@@ -51,7 +51,7 @@ class MAGRPOConfig:
         top_k: as `max_new_tokens`.
         bf16: as `max_new_tokens`; the forward and backward passes of an update are in it too.
         max_tokens_per_batch: most tokens, padding included, of one forward and backward pass; None
-            takes what was fastest for small models: 2,048 on a CPU, 16,384 elsewhere.
+            takes what was fastest for small models: 1,024 on a CPU, 16,384 elsewhere.
         gradient_checkpointing: keep each layer's input only and compute the rest again in the
             backward pass: less memory, about a third more computation.
         offload_optimizer: where AdamW's state of a policy is kept while others step: "cpu" for host

@@ -113,7 +113,7 @@ class _HeadLogProbs(torch.autograd.Function):
         of_hidden, of_weight, of_bias = context.needs_input_grad[:3]
         kept, context.logits = context.logits, None  # overwritten below
         hidden_gradient = torch.empty_like(hidden) if of_hidden else None
-        weight_gradient = torch.zeros_like(weight) if of_weight else None
+        weight_gradient = None
         bias_gradient = torch.zeros_like(bias) if of_bias else None
         logits = None
         for part in _chunks(len(tokens)):
@@ -130,8 +130,8 @@ class _HeadLogProbs(torch.autograd.Function):
             slopes = logits.to(hidden.dtype)
             if hidden_gradient is not None:
                 torch.mm(slopes, weight.to(hidden.dtype), out=hidden_gradient[part])
-            if weight_gradient is not None:
-                _add_product(weight_gradient, slopes.T, hidden[part])
+            if of_weight:
+                weight_gradient = _plus_product(weight_gradient, slopes.T, hidden[part])
             if bias_gradient is not None:
                 bias_gradient += logits.sum(0)
         return hidden_gradient, weight_gradient, bias_gradient, None, None
@@ -190,9 +190,10 @@ def _logsumexp(logits: Tensor) -> Tensor:
     return torch.cat([some.logsumexp(-1) for some in torch.split(logits, 64)])
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to the total, in place."""
+def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """Return total + left @ right in float32, in place where there is a total."""
+    if total is None:
+        return torch.mm(left, right).float()
     if total.dtype == left.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
+        return total.addmm_(left, right)
+    return total.add_(torch.mm(left, right))
