@@ -83,7 +83,7 @@ bench: $(READY) ## measure training, beside CoMLRL and TRL: 20 to 40 minutes
 	-@$(MAKE) --no-print-directory $(PEERS_READY)
 	$(BIN)/python tests/benchmarks/bench_peers.py $(ARGS)
 
-bench-learning: $(READY) ## measure how long it takes to learn, beside CoMLRL: half an hour
+bench-learning: $(READY) ## measure how long it takes to learn, beside CoMLRL: three quarters of an hour
 	-@$(MAKE) --no-print-directory $(PEERS_READY)
 	$(BIN)/python tests/benchmarks/bench_learning.py $(ARGS)
 
