@@ -152,7 +152,7 @@ def test_rows_are_as_long_as_it_pays():
     # 1,291, 1,241 and 1,257
     assert [len(row) for row in pack(siblings, 1_000, 1_000)] == [8]
     assert [len(row) for row in pack(siblings, 5, 1_000)] == [1] * 8
-    assert [len(row) for row in pack(siblings, 10, 1_000)] == [4, 4]
+    assert [len(row) for row in pack(siblings, 10, 1_000)] == [3, 3, 2]
     assert [len(row) for row in pack(siblings, 1_000, 50)] == [4, 4]
 
 
