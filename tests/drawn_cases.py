@@ -7,7 +7,7 @@ To have a new option drawn: an option of the learner goes into `LEARNER`, one of
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +37,7 @@ LEARNER: dict[str, st.SearchStrategy[Any]] = {
     "advantage_normalization": st.booleans(),
     "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
     "clip_range": st.sampled_from([None, None, 0.2, 3.0]),
-    "kl_coef": st.sampled_from([0.0, 0.0, 0.1]),
     "kl_estimator": st.sampled_from(["k1", "k2", "k3"]),
-    "kl_in": st.sampled_from(["loss", "return"]),
     "gradient_checkpointing": st.sampled_from([False, False, True]),
     "offload_optimizer": st.sampled_from([None, None, None, "disk"]),
     "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
@@ -122,17 +120,16 @@ class Case:
         return {name: agent.generation for name, agent in self.trained().items()}
 
     def _grouping(self) -> dict[str, Any]:
-        kl = KL(
-            self.learner["kl_coef"],
-            self.learner["kl_estimator"],
-            self.learner["kl_in"],
-            self.references(),
-        )
+        coef = self.learner["kl_coef"]
+        kl = None
+        if coef:
+            estimator, place = self.learner["kl_estimator"], self.learner["kl_in"]
+            kl = KL(coef, estimator, place, self.references())
         return {
             "discount": self.learner["discount"],
             "normalize": self.learner["advantage_normalization"],
             "baseline": self.baseline,
-            "kl": kl if kl.coef else None,
+            "kl": kl,
         }
 
     def steps(self) -> tuple[int | None, list[float]]:
@@ -189,7 +186,10 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, kl_in: Sequence[str | None] = (None, "loss", "return")) -> Case:
+    """A case with a KL in one of these places, None for no KL."""
+    place = draw(st.sampled_from(kl_in))
+    kl = {"kl_coef": 0.0} if place is None else {"kl_coef": 0.1, "kl_in": place}
     shape = draw(shapes())
     size = len(shape.agents)
     by_agent = {"min_size": size, "max_size": size}
@@ -199,7 +199,7 @@ def cases(draw: st.DrawFn) -> Case:
         team_kind=draw(st.sampled_from(TEAMS)),
         families=draw(families),
         sampling=draw(sampling),
-        learner=draw(st.fixed_dictionaries(LEARNER)),
+        learner=draw(st.fixed_dictionaries(LEARNER)) | kl,
         baseline=draw(st.sampled_from(sorted(BASELINES))),
         num_steps=draw(st.sampled_from([1, 1, 2, 3, 100])),
         chunk_rows=draw(st.sampled_from([1024, 2, 5])),

@@ -111,13 +111,25 @@ def check(case: Case) -> None:
 
 
 @settings(REPEATABLE, max_examples=60)
-@given(cases())
+@given(cases(kl_in=[None]))
 def test_loss_and_gradients_of_any_update_equal_the_reference(case: Case) -> None:
     check(case)
 
 
+@settings(REPEATABLE, max_examples=30)
+@given(cases(kl_in=["loss"]))
+def test_loss_and_gradients_with_a_kl_in_the_loss_equal_the_reference(case: Case) -> None:
+    check(case)
+
+
+@settings(REPEATABLE, max_examples=30)
+@given(cases(kl_in=["return"]))
+def test_loss_and_gradients_with_a_kl_in_the_return_equal_the_reference(case: Case) -> None:
+    check(case)
+
+
 @pytest.mark.slow
-@settings(REPEATABLE, max_examples=600)
+@settings(REPEATABLE, max_examples=1200)
 @given(cases())
 def test_loss_and_gradients_of_ten_times_more_updates_equal_the_reference(case: Case) -> None:
     check(case)
