@@ -2,11 +2,12 @@
 
 Two agents, each the embedded model, begin at a mean reward of about 0.4 and train at one turn until
 the mean over the last ten prompts, one pass over all of them, reaches 0.9. Seconds are those of
-sampling and updates; nobody evaluates, and loading does not count. Both have the same weights,
+sampling and updates in one thread, of the processor, so that others' work on the machine does not
+stretch them; nobody evaluates, and loading does not count. Both have the same weights,
 prompts in the same order, G, every story rewarded beside all of the other agent's
 (joint_mode="cross"), the same most tokens, prompts per update, learning rate, AdamW with the same
-weight decay, temperature 1 without top-k and top-p, advantages divided by the group's spread, no
-clipping of gradients, and one thread. Seeds are 0, 1 and 2, and mean something else in each.
+weight decay, temperature 1 without top-k and top-p, advantages divided by the group's spread, and
+no clipping of gradients. Seeds are 0, 1 and 2, and mean something else in each.
 
 What differs, because CoMLRL 1.4.3 has no setting for it: it samples prompts one by one, Motet all
 of an update at once; and it trains on the padding that follows a completion's end, Motet up to the
@@ -109,7 +110,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-new-tokens", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--prompts-per-update", type=int, default=5, help="1, 2, 5 or 10")
-    add_common_arguments(parser, repeats=3, threads=1)
+    add_common_arguments(parser, repeats=3, threads=None)
+    parser.set_defaults(num_threads=1)
     add_peers_argument(parser)
     args = parser.parse_args(argv)
     if not 1 <= args.window <= args.max_prompts:

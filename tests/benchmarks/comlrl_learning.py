@@ -1,13 +1,14 @@
 """CoMLRL's side of `make bench-learning`: prompts one by one, an update when its buffer is full."""
 
 import math
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from comlrl_training import TimedTrainer, make_trainer
 from learning_work import Learned, LearningWork, is_over, run_learning
-from training_work import versions_of
+from training_work import Clock, versions_of
 
 
 class Over(Exception):  # noqa: N818  # no error
@@ -26,6 +27,7 @@ class LearningTrainer(TimedTrainer):
             return earned
 
         super().__init__(reward_func=noted, **kwargs)
+        self.whole = Clock(now=time.process_time)
 
     def learn(self, learning: LearningWork) -> Learned:
         """Train until it is over."""

@@ -1,5 +1,7 @@
 """Motet's side of `make bench-learning`."""
 
+import time
+
 from learning_work import Learned, LearningWork, is_over, run_learning
 from motet_training import make_trainer
 from training_work import Clock, versions_of
@@ -11,7 +13,7 @@ from motet.algos.metrics import team_rewards
 def do(learning: LearningWork) -> Learned:
     work = learning.work
     trainer = make_trainer(work, LMAgent)
-    clock = Clock(work.device)
+    clock = Clock(now=time.process_time)
     learned = Learned(versions=versions_of("motet", "transformers", "torch"))
     updates = 0.0
     while not is_over(learning, learned):

@@ -157,12 +157,15 @@ def alternately(
     return results
 
 
-def add_common_arguments(parser: argparse.ArgumentParser, *, repeats: int, threads: int) -> None:
-    """Add what all benchmarks of training take."""
+def add_common_arguments(
+    parser: argparse.ArgumentParser, *, repeats: int, threads: int | None
+) -> None:
+    """Add what all benchmarks of training take; no choice of threads where `threads` is None."""
     parser.add_argument("--repeats", type=_positive, default=repeats, help="runs of each")
-    parser.add_argument(
-        "--num-threads", type=_positive, default=threads, help="threads of each process"
-    )
+    if threads is not None:
+        parser.add_argument(
+            "--num-threads", type=_positive, default=threads, help="threads of each process"
+        )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
 
 

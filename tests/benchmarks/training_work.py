@@ -137,22 +137,28 @@ class Measured:
 
 
 class Clock:
-    """Seconds spent in blocks of code; a GPU is waited for at both ends of a block."""
+    """Seconds spent in blocks of code; a GPU is waited for at both ends of a block.
 
-    def __init__(self, device: str = "cpu") -> None:
+    Args:
+        device: "cpu", or of a GPU.
+        now: where the time comes from.
+    """
+
+    def __init__(self, device: str = "cpu", now: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = 0.0
         self._device = device
+        self._now = now
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Add the time of a block."""
         synchronize(self._device)
-        begun = time.perf_counter()
+        begun = self._now()
         try:
             yield
         finally:
             synchronize(self._device)
-            self.seconds += time.perf_counter() - begun
+            self.seconds += self._now() - begun
 
 
 def synchronize(device: str) -> None:
