@@ -112,8 +112,8 @@ def rollout_groups(
     *,
     baseline: Baseline,
     normalize: bool,
-) -> tuple[list[Group], int]:
-    """Return the groups that carry a gradient, and how many do not.
+) -> tuple[list[Group], list[Group]]:
+    """Return the groups that have an advantage, and those that do not.
 
     Args:
         rollout: the trees.
@@ -123,9 +123,10 @@ def rollout_groups(
         normalize: whether to divide by the group's standard deviation.
 
     Returns:
-        Groups with an advantage that is not zero, and the number of those without.
+        Groups with advantages, and the groups without spread, whose advantages are 0.
     """
-    groups, without = [], 0
+    groups: list[Group] = []
+    without: list[Group] = []
     for level, level_returns in zip(rollout.levels, returns, strict=True):
         for node, node_returns in zip(level, level_returns, strict=True):
             for agent in node.completions:
@@ -136,10 +137,9 @@ def rollout_groups(
                     node_returns[agent], torch.tensor(node.choices(agent)), len(completions)
                 )
                 advantages = group_advantages(credits, baseline, normalize=normalize)
-                if advantages is None:
-                    without += 1
-                else:
-                    groups.append(Group(agent, node.turn, completions, tuple(advantages.tolist())))
+                known = [0.0] * len(completions) if advantages is None else advantages.tolist()
+                group = Group(agent, node.turn, completions, tuple(known))
+                (without if advantages is None else groups).append(group)
     return groups, without
 
 

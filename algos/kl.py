@@ -13,13 +13,12 @@ http://joschu.net/blog/kl-approx.html). At a token sampled from pi, d = log pi_r
 return what PPO on human preferences does (Ouyang et al. 2022, arXiv 2203.02155, section 3.5).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
 
 from motet.agents import Completion
-from motet.algos.batch import Group
 from motet.algos.rollout import Rollout
 
 KLEstimator = Literal["k1", "k2", "k3"]
@@ -92,25 +91,3 @@ def mean_token_kl(rollout: Rollout, kl: KLByCompletion) -> float:
                 total += kl[name][completion]
                 tokens += len(completion.completion_ids)
     return total / max(tokens, 1)
-
-
-def groups_without_spread(
-    rollout: Rollout, agents: Iterable[str], groups: Sequence[Group]
-) -> list[Group]:
-    """Return the groups that `rollout_groups` leaves out, with advantages of 0.
-
-    Their rewards say nothing, but a KL in the loss holds them near the reference like all others.
-
-    Args:
-        rollout: the trees.
-        agents: whose groups to return.
-        groups: what `rollout_groups` made of the same rollout and agents.
-    """
-    names = set(agents)
-    present = {(group.agent, id(group.completions)) for group in groups}
-    return [
-        Group(name, node.turn, completions, (0.0,) * len(completions))
-        for node in rollout.nodes()
-        for name, completions in node.completions.items()
-        if name in names and (name, id(completions)) not in present
-    ]

@@ -35,7 +35,7 @@ from motet.algos.batch import Group, rollout_groups, samples_by_agent, weighted_
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import MAGRPOConfig
 from motet.algos.evaluation import Evaluation, evaluate
-from motet.algos.kl import groups_without_spread, kl_costs, mean_token_kl
+from motet.algos.kl import kl_costs, mean_token_kl
 from motet.algos.logger import (
     ConsoleLogger,
     JSONLLogger,
@@ -232,9 +232,10 @@ class MAGRPOTrainer:
             baseline=self._baseline,
             normalize=bool(self.config.advantage_normalization),
         )
-        metrics["train/frac_zero_std_groups"] = without / max(len(groups) + without, 1)
+        num_groups = len(groups) + len(without)
+        metrics["train/frac_zero_std_groups"] = len(without) / max(num_groups, 1)
         if self.config.kl_loss_coef:
-            groups += groups_without_spread(rollout, trained, groups)
+            groups += without  # a KL holds them near the reference like all others
         steps = list(self._steps(groups))
         metrics["train/num_optimizer_steps"] = float(len(steps))
         metrics["train/learning_rate"] = self._updaters[0].learning_rate

@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 from tiny import END
 
 from motet.agents import Completion
+from motet.algos import Node, Rollout
+from motet.algos.advantages import group_mean
 from motet.algos.batch import (
     Group,
     Sample,
     collate,
     micro_batches,
+    rollout_groups,
     samples_by_agent,
     weighted_samples,
 )
+from motet.algos.returns import rollout_returns
 
 
 def completion(prompt: list[int], ids: list[int]) -> Completion:
@@ -68,6 +72,30 @@ def test_weights_by_hand(loss_type: str, weights: list[float]) -> None:
     assert [sample.weight for sample in samples["a"]] == pytest.approx(weights)
     assert all(sample.completion.completion_ids for sample in samples["a"])
     assert [sample.agent for sample in samples["b"]] == ["b", "b"]
+
+
+def test_groups_with_and_without_spread() -> None:
+    two = (completion([1], [2]), completion([1], [3]))
+    node = Node(
+        row=0,
+        turn=1,
+        observations={"a": "", "b": ""},
+        completions={"a": two, "b": two[::-1]},
+        joint_actions=((0, 0), (1, 1)),
+        rewards={"a": (1.0, 3.0), "b": (2.0, 2.0)},
+        ended=(True, True),
+        children=(None, None),
+        turns_credited=(1, 1),
+    )
+    rollout = Rollout(("a", "b"), ((node,),))
+    returns = rollout_returns(rollout, 1.0)
+    groups, without = rollout_groups(
+        rollout, returns, ["a", "b"], baseline=group_mean, normalize=False
+    )
+    assert groups == [Group("a", 1, two, (-1.0, 1.0))]
+    assert without == [Group("b", 1, two[::-1], (0.0, 0.0))]
+    only, none = rollout_groups(rollout, returns, ["a"], baseline=group_mean, normalize=False)
+    assert (only, none) == (groups, [])
 
 
 def test_the_steps_of_a_rollout_have_its_objective_in_the_mean() -> None:

@@ -14,7 +14,6 @@ from motet.agents import Completion, GenerationConfig, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Node, Rollout
 from motet.algos.batch import Sample, collate
 from motet.algos.kl import (
-    groups_without_spread,
     kl_costs,
     kl_loss,
     mean_token_kl,
@@ -24,7 +23,7 @@ from motet.algos.log_probs import completion_log_probs
 from motet.algos.reference_policy import ReferencePolicy
 from motet.algos.returns import rollout_returns
 from motet.algos.team import Policy, trainable_policies
-from motet.envs import TextEnv, make
+from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")
 QUIET = {"progress_bar": False}
@@ -283,24 +282,6 @@ def test_groups_without_spread_are_trained_on_their_kl(kl_in: str) -> None:
     # in the return the KL is what differs
     assert metrics["train/frac_zero_std_groups"] == (1.0 if kl_in == "loss" else 0.0)
     assert metrics["train/num_optimizer_steps"] == 2
-
-
-def test_groups_without_spread_are_those_left_out() -> None:
-    env = TextEnv(
-        [{"prompt": "p"}, {"prompt": "q"}],
-        lambda a, b, prompt: [len(x) if p == "p" else 1.0 for x, p in zip(a, prompt, strict=True)],
-    )
-    trainer = MAGRPOTrainer(env, team(max_new_tokens=5), MAGRPOConfig(**QUIET))
-    rollout = trainer.collect([0, 1])
-    groups = groups_without_spread(rollout, ["agent_1"], [])
-    assert [group.agent for group in groups] == ["agent_1"] * 2
-    assert [group.advantages for group in groups] == [(0.0,) * 4] * 2
-    left = groups_without_spread(rollout, NAMES, groups[:1])
-    assert [(group.agent, group.completions) for group in left] == [
-        ("agent_0", rollout.levels[0][0].completions["agent_0"]),
-        ("agent_0", rollout.levels[0][1].completions["agent_0"]),
-        ("agent_1", rollout.levels[0][1].completions["agent_1"]),
-    ]
 
 
 @pytest.mark.parametrize("kl_in", ["loss", "return"])
