@@ -132,6 +132,19 @@ class Case:
             "kl": kl,
         }
 
+    def enlarged_rounding(self) -> float:
+        """How much of the rounding of returns is found again in advantages, as a multiple.
+
+        Rewards are float64 and do not round. A KL in the return is of float32, and a group whose
+        returns are large beside their spread magnifies what it rounds.
+        """
+        if self.learner["kl_coef"] == 0 or self.learner["kl_in"] == "loss":
+            return 1.0
+        by_spread = {**self._grouping(), "baseline": "nothing", "normalize": True}
+        groups = magrpo_groups(self.rollout, self.models(), self._generations(), **by_spread)
+        ratios = [abs(each) for _, own in groups for _, weights in own for each in weights]
+        return max([1.0, *(ratio / 10 for ratio in ratios)])
+
     def steps(self) -> tuple[int | None, list[float]]:
         """`train_batch_size`, and the share of the rollout's groups in each of its steps.
 
