@@ -70,7 +70,7 @@ class Batch:
         lengths: (R,) tokens of each row.
         attention: (R, L, L) True where a token (second axis) sees another: what comes before it in
             its own sequence, and itself. None where every row is one sequence, for which that is
-            all that comes before it.
+            all that comes before it, whatever number of samples read it.
         rows: (M,) row of each completion token, completion by completion.
         columns: (M,) column of the token before it, whose logits predict it.
         completion_ids: (B, T).
@@ -253,7 +253,7 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
     longest = max(len(sample.completion.completion_ids) for sample in samples)
     width = max(lengths)
     input_ids = torch.zeros((len(rows), width), dtype=torch.long)
-    shares = any(len(row) > 1 for row in rows)
+    shares = any(sample.read != row[0].read for row in rows for sample in row)
     # a row of several sequences may be longer than the positions that a model knows
     position_ids = (torch.zeros(width) if shares else torch.arange(width)).long()
     position_ids = position_ids.repeat(len(rows), 1)

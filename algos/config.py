@@ -42,9 +42,9 @@ class MAGRPOConfig:
         kl_coef: weight of the KL to the policy as training began; 0 has no reference, which is a
             second copy of the weights otherwise.
         kl_estimator: how it is estimated from sampled tokens; see `motet.algos.kl`.
-        kl_in: "loss" adds it to the loss, averaged over tokens as `loss_type` says, and groups
-            without spread are trained on it. "return" takes each completion's sum over its tokens
-            from its own return, before the baseline.
+        kl_in: "loss" adds it to the loss, averaged over tokens as `loss_type` says; groups without
+            spread are trained on it then, and count in the mean over groups. "return" takes each
+            completion's sum over its tokens from its own return, before the baseline.
         max_new_tokens: while training, overrides the agents' own; None leaves it.
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.
@@ -116,6 +116,11 @@ class MAGRPOConfig:
                 raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"Expected discount from 0 to 1, got {self.discount}.")
+        if not self.kl_coef and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
+            raise ValueError(
+                f"Expected kl_coef above 0 with kl_estimator={self.kl_estimator!r} and "
+                f"kl_in={self.kl_in!r}, got 0: there would be no KL to estimate."
+            )
         if self.num_iterations > 1 and self.clip_range is None:
             raise ValueError(
                 f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "

@@ -21,6 +21,8 @@ from motet.agents.distribution import kept_tokens
 # Rows of logits that are held at a time: they take CHUNK_ROWS * V * 4 bytes.
 CHUNK_ROWS = 1024
 
+_TRIAL_LOGIT = 100.0  # largest logit of the trial: models cap at 30 or 50
+
 _TRIED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
 
@@ -41,13 +43,17 @@ def head_log_probs(
     Returns:
         (M,) float32.
     """
-    chosen: Tensor = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
-        hidden, head.weight, head.bias, tokens, generation
-    )
+    dtype = head.weight.dtype
+    if torch.is_autocast_enabled(hidden.device.type):
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+    # the function does its products itself, backward too, in the precision that it is given
+    with torch.autocast(hidden.device.type, enabled=False):
+        chosen: Tensor = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+            hidden.to(dtype), head.weight, head.bias, tokens, generation
+        )
     return chosen
 
 
-@torch.no_grad()
 def has_plain_head(model: PreTrainedModel) -> bool:
     """Tell by a trial whether a model's logits are its last hidden states times its head.
 
@@ -60,13 +66,32 @@ def has_plain_head(model: PreTrainedModel) -> bool:
     if type(head) is not nn.Linear or model.base_model is model:
         return False
     if model not in _TRIED:
-        ids = torch.arange(1, 5, device=model.device).unsqueeze(0) % head.weight.shape[0]
-        logits = model(input_ids=ids, use_cache=False).logits
-        plain = head(model.base_model(input_ids=ids, use_cache=False).last_hidden_state)
-        _TRIED[model] = plain.shape == logits.shape and torch.allclose(
-            plain, logits, equal_nan=True
-        )
+        with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
+            _TRIED[model] = _tried(model, head)
     return _TRIED[model]
+
+
+def _tried(model: PreTrainedModel, head: nn.Linear) -> bool:
+    """Compare logits with the head's product, of inputs so large that a cap would show."""
+    ids = torch.arange(1, 5, device=model.device).unsqueeze(0) % head.weight.shape[0]
+    seen: list[Tensor] = []
+
+    def enlarge(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        largest = nn.functional.linear(inputs[0], head.weight, head.bias).abs().max()
+        seen.extend([inputs[0], inputs[0] * (_TRIAL_LOGIT / largest)])
+        return (seen[1], *inputs[1:])
+
+    handle = head.register_forward_pre_hook(enlarge)
+    try:
+        logits = model(input_ids=ids, use_cache=False).logits.float()
+    finally:
+        handle.remove()
+    if len(seen) != 2:
+        return False
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state.to(seen[0].dtype)
+    plain = head(seen[1]).float()
+    same = hidden.shape == seen[0].shape and torch.allclose(hidden, seen[0], equal_nan=True)
+    return same and plain.shape == logits.shape and torch.allclose(plain, logits, equal_nan=True)
 
 
 class _HeadLogProbs(torch.autograd.Function):
@@ -85,12 +110,13 @@ class _HeadLogProbs(torch.autograd.Function):
         generation: GenerationConfig,
     ) -> Tensor:
         context: Any = ctx
+        cast = weight.to(hidden.dtype)
         log_probs: list[Tensor] = []
         sums: list[Tensor] = []
         lowest: list[Tensor] = []
         logits = None
         for part in _chunks(len(tokens)):
-            logits = _tempered(hidden[part], weight, bias, generation, logits)
+            logits = _tempered(hidden[part], cast, bias, generation, logits)
             least = _truncate(logits, tokens[part], generation)
             total = _logsumexp(logits)
             log_probs.append(logits.gather(-1, tokens[part].unsqueeze(-1)).squeeze(-1) - total)
@@ -114,11 +140,12 @@ class _HeadLogProbs(torch.autograd.Function):
         kept, context.logits = context.logits, None  # overwritten below
         hidden_gradient = torch.empty_like(hidden) if of_hidden else None
         weight_gradient = None
+        cast = weight.to(hidden.dtype)
         bias_gradient = torch.zeros_like(bias) if of_bias else None
         logits = None
         for part in _chunks(len(tokens)):
             if kept is None:
-                logits = _tempered(hidden[part], weight, bias, generation, logits)
+                logits = _tempered(hidden[part], cast, bias, generation, logits)
                 if context.lowest is not None:
                     _keep_above(logits, context.lowest[part], tokens[part])
             else:
@@ -129,11 +156,13 @@ class _HeadLogProbs(torch.autograd.Function):
             logits.scatter_add_(-1, tokens[part].unsqueeze(-1), -scale)
             slopes = logits.to(hidden.dtype)
             if hidden_gradient is not None:
-                torch.mm(slopes, weight.to(hidden.dtype), out=hidden_gradient[part])
+                torch.mm(slopes, cast, out=hidden_gradient[part])
             if of_weight:
                 weight_gradient = _plus_product(weight_gradient, slopes.T, hidden[part])
             if bias_gradient is not None:
                 bias_gradient += logits.sum(0)
+        if weight_gradient is not None:
+            weight_gradient = weight_gradient.to(weight.dtype)
         return hidden_gradient, weight_gradient, bias_gradient, None, None
 
 
@@ -153,7 +182,6 @@ def _tempered(
 
     Pages of fresh memory cost a third of the product's time on a CPU.
     """
-    weight = weight.to(hidden.dtype)
     shape = (len(hidden), len(weight))
     if hidden.dtype == torch.float32 and buffer is not None and buffer.shape == shape:
         logits = torch.mm(hidden, weight.T, out=buffer)

@@ -34,15 +34,25 @@ def completion_log_probs(
     return torch.zeros(batch.mask.shape, device=chosen.device).masked_scatter(batch.mask, chosen)
 
 
+def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Return the mask of rows that branch; for others all ones, which is causal attention.
+
+    That never looks at padding, which is on the right.
+    """
+    if batch.attention is None:
+        return torch.ones_like(batch.input_ids)
+    kind, dtype = model.device.type, model.dtype
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)  # or each layer would cast it and keep its own
+    return attention_mask(batch.attention, dtype)
+
+
 def _token_log_probs(model: PreTrainedModel, batch: Batch, generation: GenerationConfig) -> Tensor:
     """Return (M,) log-probabilities, completion by completion."""
     tokens = batch.completion_ids[batch.mask]
     inputs = {
         "input_ids": batch.input_ids,
-        # causal attention never looks at the padding, which is on the right
-        "attention_mask": (
-            None if batch.attention is None else attention_mask(batch.attention, model.dtype)
-        ),
+        "attention_mask": _mask(model, batch),
         "position_ids": batch.position_ids,
         "use_cache": False,
     }

@@ -31,28 +31,30 @@ def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[R
 
     A token costs 24 * hidden_size^2 floating-point operations of a layer's matrix products, and
     4 * hidden_size for each token it is compared with (Kaplan et al., arXiv 2001.08361, sec. 2.1,
-    with a feed-forward layer of four times the hidden size). A row of one sample is compared with
-    what comes before only, one of several with all of the row.
+    with a feed-forward layer of four times the hidden size). A row of one sequence is compared
+    with what comes before only, one of several with all of the row.
 
     Args:
         samples: of one policy.
         hidden_size: of the model.
-        max_tokens: most tokens of a row with more than one sample.
+        max_tokens: most tokens of a row with more than one sequence.
 
     Returns:
         Rows of samples, each sample once, in the order of their token ids: neighbours share most.
         They are the cheapest cut of that order into rows.
     """
-    ordered = sorted(samples, key=lambda sample: sample.read)
-    own = [len(sample.read) for sample in ordered]
-    shared = [0, *(num_shared(a.read, b.read) for a, b in itertools.pairwise(ordered))]
-    # cheapest[j] is the least cost of the first j samples, whose last row begins at starts[j]
+    by_read = sorted(samples, key=lambda sample: sample.read)
+    # samples that read the same are one for the cut: all but the first of them cost nothing
+    groups = [list(group) for _, group in itertools.groupby(by_read, lambda sample: sample.read)]
+    reads = [group[0].read for group in groups]
+    shared = [0, *itertools.starmap(num_shared, itertools.pairwise(reads))]
+    # cheapest[j] is the least cost of the first j of them, whose last row begins at starts[j]
     cheapest, starts = [0.0], [0]
-    for end in range(1, len(ordered) + 1):
+    for end in range(1, len(reads) + 1):
         best, begin, length = float("inf"), end, 0
         for start in reversed(range(end)):
-            # a row that begins one sample earlier: what the two share is no longer computed twice
-            length += own[start] - (shared[start + 1] if start + 1 < end else 0)
+            # a row that begins one earlier: what the two share is no longer computed twice
+            length += len(reads[start]) - (shared[start + 1] if start + 1 < end else 0)
             if start + 1 < end and (length > max_tokens or not shared[start + 1]):
                 break
             compared = length**2 if start + 1 < end else length**2 / 2
@@ -61,9 +63,9 @@ def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[R
                 best, begin = cost, start
         cheapest.append(best)
         starts.append(begin)
-    rows, end = [], len(ordered)
+    rows, end = [], len(groups)
     while end:
-        rows.append(tuple(ordered[starts[end] : end]))
+        rows.append(tuple(itertools.chain.from_iterable(groups[starts[end] : end])))
         end = starts[end]
     return rows[::-1]
 
@@ -83,9 +85,11 @@ def attention_mask(attention: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def attention_window(model: PreTrainedModel) -> int | None:
-    """Return how far back a model's sliding attention sees, None where it sees everything."""
-    window: int | None = getattr(model.config.get_text_config(), "sliding_window", None)
-    return window  # not all configs have it
+    """Return how far back a model's attention sees, None where it sees everything."""
+    config = model.config.get_text_config()
+    # not all configs have any of them
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    return min((window for window in windows if window is not None), default=None)
 
 
 @torch.no_grad()
@@ -101,6 +105,8 @@ def shares_prompts_exactly(model: PreTrainedModel) -> bool:
         return False
     if model.config._attn_implementation not in ("sdpa", "eager"):
         return False  # flash attention takes no mask of this form
+    if getattr(model.config.get_text_config(), "window_size", None) is not None:
+        return False  # GPT-Neo counts its window in columns, of whatever sequence
     vocabulary = model.get_input_embeddings().weight.shape[0]
     count = _TRIAL_PROMPT + 2 * _TRIAL_LENGTH
     ids = (torch.arange(1, count + 1) * 7919 % vocabulary).unsqueeze(0)
@@ -111,6 +117,11 @@ def shares_prompts_exactly(model: PreTrainedModel) -> bool:
     seen[0, -_TRIAL_LENGTH:, _TRIAL_PROMPT:-_TRIAL_LENGTH] = False
     mask = attention_mask(seen, model.dtype)
     together = _logits(model, ids, mask, positions)
+    # another first completion, in the same row: nothing of it may reach the second, to the bit
+    other = torch.cat([prompt, first.flip(1), second], dim=1)
+    last = slice(-_TRIAL_LENGTH, None)
+    if not torch.equal(together[last], _logits(model, other, mask, positions)[last]):
+        return bool(together.isnan().any())  # whoever trains a broken model finds the NaN
     for i, completion in enumerate((first, second)):
         alone = torch.cat([prompt, completion], dim=1)
         apart = _logits(model, alone, torch.ones_like(alone), own.unsqueeze(0))

@@ -39,7 +39,8 @@ class Policy:
         """Compute with the policy's adapter, forward and backward; afterwards it is as before.
 
         Raises:
-            ValueError: where its weights were frozen since the policy was made.
+            ValueError: where an adapter was added to its model since the policy was made, or
+                peft froze its own.
         """
         if self.adapter is None:
             frozen = bool(adapter_names(self.model))

@@ -87,7 +87,7 @@ class PolicyUpdater:
         Raises:
             FloatingPointError: where the loss or a gradient is not finite; this policy's weights
                 are as before, and the batch is saved.
-            ValueError: where the policy's weights were frozen meanwhile.
+            ValueError: where an adapter has frozen the policy's weights meanwhile.
         """
         self.policy.model.eval()
         self.optimizer.zero_grad(set_to_none=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from families import LLAMA_LIKE, SHARING, SIZES, model_of
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import CohereConfig, LlamaConfig
+from transformers import CohereConfig, Gemma2Config, LlamaConfig, MambaConfig
 
 from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs
@@ -104,6 +104,38 @@ def test_logits_never_take_more_than_a_chunk(monkeypatch, num_chunks):
     with LargestTensor(width) as watch:
         head_log_probs(hidden, layer, tokens, GenerationConfig()).sum().backward()
     assert 256 * width * 4 <= watch.peak <= 1.3 * 256 * width * 4
+
+
+@pytest.mark.parametrize("generation", GENERATIONS.values(), ids=GENERATIONS.keys())
+def test_all_chunks_are_in_the_precision_of_autocast(monkeypatch, generation):
+    layer, hidden, tokens, weights = leaves()
+    found = []
+    for chunk in (8, 1024):
+        monkeypatch.setattr(head, "CHUNK_ROWS", chunk)
+        with torch.autocast("cpu", torch.bfloat16):
+            chosen = head_log_probs(hidden, layer, tokens, generation)
+        found.append([chosen, *gradients(chosen, weights, layer, hidden)])
+    assert found[0][0].dtype == found[0][1].dtype == torch.float32
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-5, atol=1e-5)
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).detach().norm()) <= 1e-2 * float(one.detach().norm())
+    with torch.autocast("cpu", torch.bfloat16):
+        naive = token_log_probs(layer(hidden), tokens, generation)
+    torch.testing.assert_close(found[1][0], naive, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_that_cast_at_their_head_are_asked_in_their_own_precision(dtype, bf16):
+    config = MambaConfig(hidden_size=32, state_size=4, num_hidden_layers=1, **SIZES)
+    model = model_of(config).to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        assert has_plain_head(model)
+
+
+def test_a_cap_shows_where_the_first_logits_are_small():
+    small = Gemma2Config(head_dim=8, initializer_range=1e-3, **LLAMA_LIKE, **SIZES)
+    assert not has_plain_head(model_of(small))
 
 
 def test_which_heads_are_plain():

@@ -379,3 +379,9 @@ def test_a_kl_that_is_not_finite_stops_the_run() -> None:
         trainer._updaters[0]._reference._model.lm_head.weight[3, 3] = math.nan
     with pytest.raises(FloatingPointError, match="finite KL to the reference"):
         trainer.update(rollout)
+
+
+@pytest.mark.parametrize("settings", [{"kl_in": "return"}, {"kl_estimator": "k1"}])
+def test_settings_of_no_kl_are_refused(settings: dict) -> None:
+    with pytest.raises(ValueError, match="kl_coef above 0"):
+        MAGRPOConfig(**settings)

@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from families import SHARING, SIZES, model_of
+from families import LLAMA_LIKE, SHARING, SIZES, model_of
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import BloomConfig
+from transformers import BloomConfig, GPTNeoConfig, Lfm2Config
 
 from motet.agents import Completion, GenerationConfig
 from motet.algos.batch import Sample, collate, micro_batches, row_length
@@ -83,6 +83,34 @@ def test_models_that_compute_something_else_are_found_out():
     assert not shares_prompts_exactly(OwnPositions(SHARING["llama"]()).eval())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_convolution_over_the_row_is_found_out_in_any_precision(dtype):
+    config = Lfm2Config(layer_types=["conv", "full_attention"], **LLAMA_LIKE, **SIZES)
+    assert not shares_prompts_exactly(model_of(config).to(dtype))
+    assert shares_prompts_exactly(model_of(SHARING["llama"]()).to(dtype))
+
+
+def test_a_window_that_is_counted_in_columns_is_no_window_of_a_sequence():
+    config = GPTNeoConfig(
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=18,
+        max_position_embeddings=128,
+        **SIZES,
+    )
+    assert not shares_prompts_exactly(model_of(config))
+
+
+def test_the_same_answer_many_times_is_cut_at_once():
+    samples = [sample([1] * 10, [7]) for _ in range(20_000)]
+    (row,) = pack(samples, 32, 1_024)
+    assert len(row) == 20_000
+    batch = collate([row[:100]])
+    assert (batch.num_tokens, batch.attention) == (10, None)
+
+
 def test_the_window_of_sliding_attention():
     assert attention_window(model_of(SHARING["mistral"]())) == 64
     assert attention_window(model_of(SHARING["llama"]())) is None
@@ -134,7 +162,7 @@ def test_packing_loses_nothing_and_keeps_the_budget(drawn, hidden_size, budget):
     assert sorted(map(id, samples)) == sorted(id(one) for row in rows for one in row)
     for row in rows:
         assert len({one.completion.prompt_ids for one in row}) == 1
-        assert len(row) == 1 or collate([row]).num_tokens <= budget
+        assert len({one.read for one in row}) == 1 or collate([row]).num_tokens <= budget
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=8), min_size=1, max_size=20))
@@ -165,20 +193,13 @@ def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
     samples = sorted((sample(ids[:1], ids[1:]) for ids in sequences), key=lambda one: one.read)
 
     def cost(rows):
-        lengths = [row_length(row) for row in rows]
-        fits = all(
-            len(row) == 1
-            or (length <= budget and all(one.read[0] == row[0].read[0] for one in row))
-            for row, length in zip(rows, lengths, strict=True)
-        )
-        return (
-            sum(
-                6 * hidden_size * n + n * n / (2 if len(row) == 1 else 1)
-                for row, n in zip(rows, lengths, strict=True)
-            )
-            if fits
-            else math.inf
-        )
+        total = 0
+        for row in rows:
+            length, alone = row_length(row), len({one.read for one in row}) == 1
+            if not alone and (length > budget or len({one.read[0] for one in row}) > 1):
+                return math.inf
+            total += 6 * hidden_size * length + length**2 / (2 if alone else 1)
+        return total
 
     def cuts(rest):
         if not rest:
