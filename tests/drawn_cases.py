@@ -37,7 +37,6 @@ LEARNER: dict[str, st.SearchStrategy[Any]] = {
     "advantage_normalization": st.booleans(),
     "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
     "clip_range": st.sampled_from([None, None, 0.2, 3.0]),
-    "kl_estimator": st.sampled_from(["k1", "k2", "k3"]),
     "gradient_checkpointing": st.sampled_from([False, False, True]),
     "offload_optimizer": st.sampled_from([None, None, None, "disk"]),
     "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
@@ -202,7 +201,10 @@ class Case:
 def cases(draw: st.DrawFn, kl_in: Sequence[str | None] = (None, "loss", "return")) -> Case:
     """A case with a KL in one of these places, None for no KL."""
     place = draw(st.sampled_from(kl_in))
-    kl = {"kl_coef": 0.0} if place is None else {"kl_coef": 0.1, "kl_in": place}
+    kl: dict[str, Any] = {"kl_coef": 0.0, "kl_in": "loss"}
+    if place is not None:
+        estimator = draw(st.sampled_from(["k1", "k2", "k3"]))
+        kl = {"kl_coef": 0.1, "kl_in": place, "kl_estimator": estimator}
     shape = draw(shapes())
     size = len(shape.agents)
     by_agent = {"min_size": size, "max_size": size}
