@@ -41,8 +41,14 @@ def activated(model: PreTrainedModel, adapter: str | None) -> Iterator[None]:
         adapter: name of the adapter, None for the plain base.
 
     Raises:
-        ValueError: where an adapter is merged into the weights: the base is not there any more.
+        ValueError: where there is no such adapter, or one is merged into the weights: the base is
+            not there any more.
     """
+    if adapter is not None and adapter not in adapter_names(model):
+        raise ValueError(
+            f"Expected an adapter among those of the model, {adapter_names(model)}, got "
+            f"{adapter!r}; has it been deleted?"
+        )
     changed = []
     for layer in _layers(model):
         if layer.merged_adapters:
@@ -263,6 +269,7 @@ def _check_name(model: PreTrainedModel, adapter: object) -> None:
         raise ValueError(f"Expected another name for an adapter, got {adapter!r}, which torch has.")
     if adapter in adapter_names(model):
         raise ValueError(
-            f"Expected a new name, got {adapter!r}, which the model has; for an agent that shares "
-            f"the adapter write LMAgent(model, tokenizer, adapter={adapter!r})."
+            f"Expected a new name, got {adapter!r}, which the model has; for another agent with "
+            "that adapter call with_generation() of the agent that has it: they share the policy "
+            "and its version."
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft.functional import delete_adapter
 from reference import completion_log_prob
 from safetensors.torch import load_file
 from tiny import byte_tokenizer, tiny_agent, tiny_llama
@@ -245,6 +246,19 @@ def test_models_that_have_adapters_already_become_agents() -> None:
         agent.act(["Rain"])
 
 
+def test_an_adapter_that_is_not_there_any_more_is_not_the_plain_base() -> None:
+    _, a, b = pair()
+    delete_adapter(a.model, "a", prefix="lora_")
+    a.model.peft_config.pop("a")
+    with pytest.raises(ValueError, match=r"among those of the model, \['b'\], got 'a'; has it been"):
+        a.act(["Rain"])
+    assert b.act(["Rain"])
+    with pytest.raises(ValueError, match=r"among those of the model, \[\], got 'a'"), activated(
+        tiny_llama(), "a"
+    ):
+        pass
+
+
 def test_from_pretrained_adds_a_new_adapter(tmp_path: Path) -> None:
     tiny_agent().save_pretrained(tmp_path)
     settings = lora()
@@ -296,7 +310,7 @@ BAD = [
     ({"name": ""}, ValueError, "a name without dots"),
     ({"name": 3}, ValueError, "got 3"),
     ({"name": "keys"}, ValueError, "'keys', which torch has"),
-    ({"name": "a"}, ValueError, r"a new name, got 'a', .* adapter='a'\)"),
+    ({"name": "a"}, ValueError, r"a new name, got 'a', .* with_generation\(\)"),
     ({"lora": {"r": 4}}, TypeError, "a peft.LoraConfig for an adapter, got dict"),
     ({"lora": IA3Config()}, TypeError, "got IA3Config"),
     ({"lora": lora(bias="all")}, ValueError, "bias='none' in the LoraConfig, got 'all'"),
