@@ -108,3 +108,10 @@ def test_hardware_without_bfloat16_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     with pytest.raises(ValueError, match=r"Expected hardware with bfloat16 for bf16=True, got cpu"):
         tiny_agent(bf16=True).act(PROMPTS)
+
+
+def test_bfloat16_without_onednn_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    with pytest.raises(ValueError, match=r"Expected hardware with bfloat16 for bf16=True, got cpu"):
+        tiny_agent(bf16=True).act(PROMPTS)
