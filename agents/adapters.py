@@ -111,13 +111,55 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
             other agents share.
     """
     require_peft()
+    check_lora(lora)
+    with adding(model, adapter):
+        _inject(model, adapter, lora, seed)
+
+
+@contextmanager
+def adding(model: PreTrainedModel, adapter: str) -> Iterator[None]:
+    """Leave a model as it was where adding an adapter in this context fails.
+
+    Args:
+        model: is to get the adapter.
+        adapter: its name.
+
+    Raises:
+        ValueError: where the name is taken or cannot be one.
+    """
+    _check_name(model, adapter)
+    marked, had_any = model._hf_peft_config_loaded, bool(adapter_names(model))
+    modules = [(module, dict(module._modules)) for module in model.modules()]
+    required = [(weight, weight.requires_grad) for weight in model.parameters()]
+    states = [(layer, layer._active_adapter, layer._disable_adapters) for layer in _layers(model)]
+    try:
+        yield
+    except BaseException:  # whatever it is, it is raised again
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Adapter .* was active which is now deleted")
+            for layer, active, disabled in states:
+                whole = not hasattr(layer, "base_layer")  # a module that adapters replace
+                layer.delete_adapter(adapter, *([None] if whole else []))
+                layer._active_adapter, layer._disable_adapters = active, disabled
+        for module, children in modules:
+            module._modules.clear()
+            module._modules.update(children)
+        for weight, flag in required:
+            weight.requires_grad_(flag)
+        if had_any:
+            model.peft_config.pop(adapter, None)
+        elif "peft_config" in vars(model):
+            del model.peft_config
+        model._hf_peft_config_loaded = marked
+        raise
+
+
+def _inject(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: int) -> None:
     from peft.functional import (  # noqa: PLC0415  # an extra
         cast_adapter_dtype,
         inject_adapter_in_model,
     )
 
-    _check_name(model, adapter)
-    check_lora(lora)
     lora = copy.deepcopy(lora)
     lora.inference_mode = False
     lora.base_model_name_or_path = model.name_or_path or None
@@ -130,12 +172,7 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.default_generator.manual_seed(seed)
         warnings.filterwarnings("ignore", "Already found a `peft_config` attribute")
-        try:
-            inject_adapter_in_model(lora, model, adapter)
-        except ValueError:
-            if others:
-                model.peft_config.pop(adapter, None)  # or the name is taken
-            raise
+        inject_adapter_in_model(lora, model, adapter)
     for layer in _layers(model) if others else []:
         layer._active_adapter, layer._disable_adapters = before.get(id(layer), ([], False))
     for weight, required in kept:

@@ -49,8 +49,8 @@ class GenerationConfig:
             raise ValueError(f"Expected max_cache_gib above 0 or None, got {self.max_cache_gib}.")
         if not self.temperature >= _MIN_TEMPERATURE:
             raise ValueError(
-                f"Expected a temperature above 0, of at least {_MIN_TEMPERATURE}, got {self.temperature}; "
-                "for the most likely token every time set do_sample=False."
+                f"Expected a temperature above 0, of at least {_MIN_TEMPERATURE}, got "
+                f"{self.temperature}; for the most likely token every time set do_sample=False."
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"Expected top_k of at least 1 or None, got {self.top_k}.")

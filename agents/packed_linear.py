@@ -31,10 +31,10 @@ def packed_linears(
 ) -> Iterator[None]:
     """Let the linear layers of a model use reordered copies of their weights, without gradient.
 
-    What an adapter adds to a layer is added to the copy in float32; in 16 bits, which would round it
-    away, it is computed beside the base, as LoRA's layers do. Layers with hooks that come before
-    them are left alone. Nothing changes on other devices than
-    CPUs, for few steps, and where oneDNN is missing.
+    What an adapter adds to a layer is added to the copy in float32. In 16 bits, which would round
+    it away, it is computed beside the base, as LoRA's layers do. Layers with hooks that come before
+    them are left alone. Nothing changes on other devices than CPUs, for few steps, and where oneDNN
+    is missing.
 
     Args:
         model: its weights must not change meanwhile.

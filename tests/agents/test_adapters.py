@@ -250,11 +250,14 @@ def test_an_adapter_that_is_not_there_any_more_is_not_the_plain_base() -> None:
     _, a, b = pair()
     delete_adapter(a.model, "a", prefix="lora_")
     a.model.peft_config.pop("a")
-    with pytest.raises(ValueError, match=r"among those of the model, \['b'\], got 'a'; has it been"):
+    with pytest.raises(
+        ValueError, match=r"among those of the model, \['b'\], got 'a'; has it been"
+    ):
         a.act(["Rain"])
     assert b.act(["Rain"])
-    with pytest.raises(ValueError, match=r"among those of the model, \[\], got 'a'"), activated(
-        tiny_llama(), "a"
+    with (
+        pytest.raises(ValueError, match=r"among those of the model, \[\], got 'a'"),
+        activated(tiny_llama(), "a"),
     ):
         pass
 
@@ -338,6 +341,57 @@ def test_adapters_that_cannot_be_are_refused(
     assert adapter_names(base.model) == ["a"]
     assert torch.equal(logits(agent), before)
     assert base.with_adapter("b", lora()).adapter == "b"
+
+
+def fingerprint(model: torch.nn.Module) -> tuple:
+    """What an adapter that could not be added must leave alone."""
+    return (
+        {name: type(module) for name, module in model.named_modules()},
+        {name: (id(w), w.requires_grad) for name, w in model.named_parameters()},
+        {name: (m._active_adapter, m._disable_adapters) for name, m in model.named_modules()
+         if hasattr(m, "_disable_adapters")},
+        adapter_names(model),
+        model._hf_peft_config_loaded,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["plain", "adapted"])
+@pytest.mark.parametrize("changes", [{}, {"modules_to_save": ["lm_head"]}], ids=["", "whole head"])
+def test_what_cannot_be_added_leaves_the_model_as_it_was(
+    kind: str, changes: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = perturb(tiny_agent().with_adapter("x", lora(**changes)))
+    other.save_pretrained(tmp_path)
+    narrow = copy.deepcopy(other.model.peft_config["x"])
+    narrow.r = 2
+    narrow.save_pretrained(str(tmp_path))
+    base = tiny_agent()
+    if kind == "adapted":
+        perturb(base.with_adapter("a", lora(**changes)))
+        base.model.requires_grad_(True)
+    before, expected = fingerprint(base.model), base.model(torch.tensor([[1, 2]])).logits
+
+    def check() -> None:
+        assert fingerprint(base.model) == before
+        assert torch.equal(base.model(torch.tensor([[1, 2]])).logits, expected)
+
+    with pytest.raises(ValueError, match="is it another model's"):
+        base.with_adapter("x", tmp_path)
+    check()
+    with monkeypatch.context() as patched:
+
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr("peft.functional.cast_adapter_dtype", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            base.with_adapter("x", lora(**changes))
+    check()
+    (tmp_path / "adapter_model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"adapter_model.bin beside adapter_config.json in"):
+        base.with_adapter("x", tmp_path)
+    check()
+    assert base.with_adapter("x", lora(**changes)).act(["Rain"])
 
 
 def test_dropout_is_said_to_have_no_effect() -> None:

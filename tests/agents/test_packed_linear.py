@@ -141,7 +141,7 @@ def adapted(model, *, scale=1e-3):
 def test_in_16_bits_an_adapter_is_computed_beside_the_base(autocast):
     """It is too small to change a weight in bfloat16, and still changes what the layer gives."""
     model = tiny_llama() if autocast else tiny_llama().to(torch.bfloat16)
-    agent = adapted(model, scale=1e-2)
+    adapted(model, scale=1e-2)
     packed = {name for name in inside(model, "a", bf16=autocast) if "layers.0.self_attn.q" in name}
     layer = "model.layers.0.self_attn.q_proj"
     assert packed == {f"{layer}.{part}" for part in ("base_layer", "lora_A.a", "lora_B.a")}
