@@ -9,11 +9,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from motet.agents.adapters import adapter_names, adapter_parameters, add_adapter
+from motet.agents.adapters import (
+    adapter_names,
+    adapter_parameters,
+    add_adapter,
+    adding,
+)
 from motet.agents.lora_config import require_peft
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
+_PICKLED = "adapter_model.bin"  # as peft wrote it in former times
 _PREFIX = "base_model.model."  # of names in the file: a `PeftModel` is two modules around the base
 
 
@@ -53,20 +59,33 @@ def load_adapter(model: PreTrainedModel, adapter: str, folder: str | Path) -> No
     Raises:
         ImportError: where peft is not installed.
         FileNotFoundError: where there is no adapter in the folder.
-        ValueError: as `add_adapter`, and where weights are missing or do not fit the model.
+        ValueError: as `add_adapter`, and where weights are missing or do not fit the model, which
+            is then as it was.
     """
     require_peft()
     from peft import PeftConfig  # noqa: PLC0415  # an extra
-    from peft.functional import set_peft_model_state_dict  # noqa: PLC0415
     from peft.utils import load_peft_weights  # noqa: PLC0415
 
     if not (Path(folder) / CONFIG).exists():
         raise FileNotFoundError(
             f"Expected a folder with an adapter and its {CONFIG}, got {folder}."
         )
+    if not any((Path(folder) / name).exists() for name in (_WEIGHTS, _PICKLED)):
+        raise FileNotFoundError(f"Expected {_WEIGHTS} or {_PICKLED} beside {CONFIG} in {folder}.")
     saved = load_peft_weights(str(folder), device="cpu")
     weights = {name.removeprefix(_PREFIX): weight for name, weight in saved.items()}
-    add_adapter(model, adapter, PeftConfig.from_pretrained(str(folder)), seed=0)
+    lora = PeftConfig.from_pretrained(str(folder))
+    with adding(model, adapter):
+        add_adapter(model, adapter, lora, seed=0)
+        _fill(model, adapter, weights, folder)
+
+
+def _fill(
+    model: PreTrainedModel, adapter: str, weights: dict[str, Tensor], folder: str | Path
+) -> None:
+    """Give all weights of an adapter their values from a folder."""
+    from peft.functional import set_peft_model_state_dict  # noqa: PLC0415  # an extra
+
     own = {id(weight) for weight in adapter_parameters(model, adapter)}
     names = {name for name, weight in model.named_parameters() if id(weight) in own}
     try:

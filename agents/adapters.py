@@ -41,8 +41,14 @@ def activated(model: PreTrainedModel, adapter: str | None) -> Iterator[None]:
         adapter: name of the adapter, None for the plain base.
 
     Raises:
-        ValueError: where an adapter is merged into the weights: the base is not there any more.
+        ValueError: where there is no such adapter, or one is merged into the weights: the base is
+            not there any more.
     """
+    if adapter is not None and adapter not in adapter_names(model):
+        raise ValueError(
+            f"Expected an adapter among those of the model, {adapter_names(model)}, got "
+            f"{adapter!r}; has it been deleted?"
+        )
     changed = []
     for layer in _layers(model):
         if layer.merged_adapters:
@@ -105,13 +111,55 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
             other agents share.
     """
     require_peft()
+    check_lora(lora)
+    with adding(model, adapter):
+        _inject(model, adapter, lora, seed)
+
+
+@contextmanager
+def adding(model: PreTrainedModel, adapter: str) -> Iterator[None]:
+    """Leave a model as it was where adding an adapter in this context fails.
+
+    Args:
+        model: is to get the adapter.
+        adapter: its name.
+
+    Raises:
+        ValueError: where the name is taken or cannot be one.
+    """
+    _check_name(model, adapter)
+    marked, had_any = model._hf_peft_config_loaded, bool(adapter_names(model))
+    modules = [(module, dict(module._modules)) for module in model.modules()]
+    required = [(weight, weight.requires_grad) for weight in model.parameters()]
+    states = [(layer, layer._active_adapter, layer._disable_adapters) for layer in _layers(model)]
+    try:
+        yield
+    except BaseException:  # whatever it is, it is raised again
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Adapter .* was active which is now deleted")
+            for layer, active, disabled in states:
+                whole = not hasattr(layer, "base_layer")  # a module that adapters replace
+                layer.delete_adapter(adapter, *([None] if whole else []))
+                layer._active_adapter, layer._disable_adapters = active, disabled
+        for module, children in modules:
+            module._modules.clear()
+            module._modules.update(children)
+        for weight, flag in required:
+            weight.requires_grad_(flag)
+        if had_any:
+            model.peft_config.pop(adapter, None)
+        elif "peft_config" in vars(model):
+            del model.peft_config
+        model._hf_peft_config_loaded = marked
+        raise
+
+
+def _inject(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: int) -> None:
     from peft.functional import (  # noqa: PLC0415  # an extra
         cast_adapter_dtype,
         inject_adapter_in_model,
     )
 
-    _check_name(model, adapter)
-    check_lora(lora)
     lora = copy.deepcopy(lora)
     lora.inference_mode = False
     lora.base_model_name_or_path = model.name_or_path or None
@@ -124,12 +172,7 @@ def add_adapter(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: 
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.default_generator.manual_seed(seed)
         warnings.filterwarnings("ignore", "Already found a `peft_config` attribute")
-        try:
-            inject_adapter_in_model(lora, model, adapter)
-        except ValueError:
-            if others:
-                model.peft_config.pop(adapter, None)  # or the name is taken
-            raise
+        inject_adapter_in_model(lora, model, adapter)
     for layer in _layers(model) if others else []:
         layer._active_adapter, layer._disable_adapters = before.get(id(layer), ([], False))
     for weight, required in kept:
@@ -263,6 +306,7 @@ def _check_name(model: PreTrainedModel, adapter: object) -> None:
         raise ValueError(f"Expected another name for an adapter, got {adapter!r}, which torch has.")
     if adapter in adapter_names(model):
         raise ValueError(
-            f"Expected a new name, got {adapter!r}, which the model has; for an agent that shares "
-            f"the adapter write LMAgent(model, tokenizer, adapter={adapter!r})."
+            f"Expected a new name, got {adapter!r}, which the model has; for another agent with "
+            "that adapter call with_generation() of the agent that has it: they share the policy "
+            "and its version."
         )

@@ -50,7 +50,7 @@ def batches(
         needed = longest * bytes_per_token(model)
         if needed > generation.max_cache_gib * _GIB:
             raise ValueError(
-                f"Expected max_cache_gib of at least {needed / _GIB:.3g} for a prompt and "
+                f"Expected max_cache_gib of at least {_rounded_up(needed / _GIB)} for a prompt and "
                 f"completion of {longest} tokens, got {generation.max_cache_gib}."
             )
     starts = {prompt: 0 if kept is None else kept.find(prompt) for prompt in dict.fromkeys(prompts)}
@@ -97,6 +97,12 @@ def _first(
         batch.append(i)
         widest, width, goes_on, previous = wider, needed, start > 0, prompt
     return batch, width
+
+
+def _rounded_up(value: float) -> str:
+    """Return a number with three digits that is no smaller: who types it has enough."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / unit) * unit:.3g}"
 
 
 def _limit(model: PreTrainedModel, generation: GenerationConfig, kept: KeptCaches | None) -> float:

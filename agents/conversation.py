@@ -114,13 +114,24 @@ class Conversation:
         return messages
 
 
-def check_contexts(contexts: Sequence[Completion | None], wanted: int) -> None:
+def check_contexts(contexts: Sequence[Completion | None], wanted: int, num_tokens: int) -> None:
     """Raise where contexts are not an agent's own completions, one for each observation.
 
+    Args:
+        contexts: what `act` got.
+        wanted: number of observations.
+        num_tokens: of the model: ids are below.
+
     Raises:
-        TypeError: where one is neither a completion nor None.
-        ValueError: where their number is wrong, or one has no token ids.
+        TypeError: where they are no list, one is neither a completion nor None, or its ids are no
+            tuples.
+        ValueError: where their number is wrong, or one has no token ids or others than the model.
     """
+    if not isinstance(contexts, Completion | Sequence):
+        raise TypeError(
+            f"Expected a list of {wanted} contexts, one for each observation, got a "
+            f"{type(contexts).__name__}; pass list(contexts)."
+        )
     if isinstance(contexts, Completion) or len(contexts) != wanted:
         got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
         raise ValueError(
@@ -134,10 +145,26 @@ def check_contexts(contexts: Sequence[Completion | None], wanted: int) -> None:
                 f"Expected Completions or None as contexts, got {context!r} of type "
                 f"{type(context).__name__}."
             )
-        if not context.prompt_ids or not context.completion_ids:
+        _check_ids(context, num_tokens)
+
+
+def _check_ids(context: Completion, num_tokens: int) -> None:
+    for name in ("prompt_ids", "completion_ids"):
+        ids = getattr(context, name)
+        if not isinstance(ids, tuple):
+            raise TypeError(
+                f"Expected contexts with tuples of token ids, got {name} of type "
+                f"{type(ids).__name__}; write {name}=tuple(ids)."
+            )
+        if not ids:
             raise ValueError(
                 "Expected contexts with the token ids of prompt and completion, got none for "
                 f"{context.text[:60]!r}; a context is the agent's own last completion."
+            )
+        if min(ids) < 0 or max(ids) >= num_tokens:
+            raise ValueError(
+                f"Expected contexts with token ids from 0 to {num_tokens - 1}, got {name} from "
+                f"{min(ids)} to {max(ids)}; is the context another model's?"
             )
 
 

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from motet.agents.checks import check_fields
 
+# Logits divided by less may be too large for float32, and log-probabilities no numbers.
+_MIN_TEMPERATURE = 1e-6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
@@ -11,7 +14,7 @@ class GenerationConfig:
 
     Attributes:
         max_new_tokens: most tokens of one completion, the stop token included.
-        temperature: divides the logits.
+        temperature: divides the logits; at least 1e-6.
         top_k: sample only from the k most likely tokens; None for all.
         top_p: sample only from the smallest set of tokens with at least this mass; None for all.
         do_sample: False takes the most likely token every time (its log-probability is then 0:
@@ -44,10 +47,10 @@ class GenerationConfig:
             )
         if self.max_cache_gib is not None and not self.max_cache_gib > 0:
             raise ValueError(f"Expected max_cache_gib above 0 or None, got {self.max_cache_gib}.")
-        if not self.temperature > 0:
+        if not self.temperature >= _MIN_TEMPERATURE:
             raise ValueError(
-                f"Expected a temperature above 0, got {self.temperature}; for the most likely "
-                "token every time set do_sample=False."
+                f"Expected a temperature above 0, of at least {_MIN_TEMPERATURE}, got "
+                f"{self.temperature}; for the most likely token every time set do_sample=False."
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"Expected top_k of at least 1 or None, got {self.top_k}.")

@@ -286,7 +286,7 @@ class LMAgent:
 
         Raises:
             ValueError: where there are contexts although `history` is "none", not one for each
-                observation, or without token ids; where a prompt does not fit.
+                observation, or without token ids of the model; where a prompt does not fit.
         """
         check_request(observations, num_generations)
         if contexts is not None and self.history == "none":
@@ -296,7 +296,8 @@ class LMAgent:
             )
         if contexts is None:
             contexts = [None] * len(observations)
-        check_contexts(contexts, len(observations))
+        rows = self.model.get_input_embeddings().weight.shape[0]
+        check_contexts(contexts, len(observations), rows)
         seen = list(zip(observations, contexts, strict=True))
         encoded = {pair: self.encode(*pair) for pair in dict.fromkeys(seen)}
         prompts = [encoded[pair] for pair in seen for _ in range(num_generations)]

@@ -16,9 +16,13 @@ from torch import Tensor, nn
 
 from motet.agents.adapters import merged_weight
 from motet.agents.generation import GenerationConfig
+from motet.agents.precision import has_bf16
 
 # A batch must run for this many steps before reordering pays.
 _MIN_STEPS = 16
+
+# What peft's layers have of each adapter.
+_BY_ADAPTER = ("lora_A", "lora_B", "modules_to_save")
 
 
 @contextmanager
@@ -27,8 +31,10 @@ def packed_linears(
 ) -> Iterator[None]:
     """Let the linear layers of a model use reordered copies of their weights, without gradient.
 
-    What an adapter adds to a layer is added to the copy. Nothing changes on other devices than
-    CPUs, for few steps, and where oneDNN is missing.
+    What an adapter adds to a layer is added to the copy in float32. In 16 bits, which would round
+    it away, it is computed beside the base, as LoRA's layers do. Layers with hooks that come before
+    them are left alone. Nothing changes on other devices than CPUs, for few steps, and where oneDNN
+    is missing.
 
     Args:
         model: its weights must not change meanwhile.
@@ -39,7 +45,7 @@ def packed_linears(
     pays = generation.max_new_tokens >= _MIN_STEPS and _has_onednn()
     layers: list[nn.Module] = []
     try:
-        for layer, weight in _matrices(model, adapter) if pays else ():
+        for layer, weight in _matrices(model, adapter, bf16=generation.bf16) if pays else ():
             dtype = torch.bfloat16 if generation.bf16 else weight.dtype
             packed = torch.ops.mkldnn._reorder_linear_weight(
                 weight.to(dtype), min(num_rows, generation.max_rows)
@@ -55,14 +61,47 @@ def packed_linears(
             del layer.forward
 
 
-def _matrices(module: nn.Module, adapter: str | None) -> Iterator[tuple[nn.Module, Tensor]]:
+def _matrices(
+    module: nn.Module, adapter: str | None, *, bf16: bool
+) -> Iterator[tuple[nn.Module, Tensor]]:
     """Yield the layers that are one matrix on a CPU, and it, but what somebody has wrapped."""
-    weight = None if "forward" in module.__dict__ else merged_weight(module, adapter)
-    if weight is None:
-        for child in module.children():
-            yield from _matrices(child, adapter)
-    elif weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16):
+    weight = merged_weight(module, adapter) if _can_pack(module, bf16=bf16) else None
+    if weight is not None:
         yield module, weight
+        return
+    for name, child in module.named_children():
+        parts = child
+        if name in _BY_ADAPTER and isinstance(child, nn.ModuleDict):
+            if adapter is None or adapter not in child:
+                continue  # other adapters are not computed with
+            parts = child[adapter]
+        yield from _matrices(parts, adapter, bf16=bf16)
+
+
+def _can_pack(layer: nn.Module, *, bf16: bool) -> bool:
+    """Tell whether a copy may stand for a layer; asked before its weights are merged."""
+    linear = getattr(layer, "base_layer", layer)  # of LoRA
+    if type(linear) is not nn.Linear or linear.weight.device.type != "cpu":
+        return False
+    if "forward" in layer.__dict__ or layer._forward_pre_hooks:
+        return False
+    dtype = linear.weight.dtype
+    if linear is not layer:
+        # 16 bits would round away what an adapter adds: its parts are packed one by one then
+        return dtype == torch.float32 and not bf16 and not any(map(_is_watched, _parts(layer)))
+    if bf16 or dtype == torch.bfloat16:
+        return dtype in (torch.float32, torch.bfloat16) and has_bf16(linear.weight.device)
+    return dtype == torch.float32
+
+
+def _parts(layer: nn.Module) -> Iterator[nn.Module]:
+    return (part for part in layer.modules() if part is not layer)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Tell whether somebody changes or sees what a module computes."""
+    hooks = module._forward_pre_hooks or module._forward_hooks
+    return "forward" in module.__dict__ or bool(hooks)
 
 
 def _has_onednn() -> bool:

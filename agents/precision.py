@@ -23,7 +23,7 @@ def precision(
     Raises:
         ValueError: where the hardware has no bfloat16.
     """
-    if generation.bf16 and not _has_bf16(device):
+    if generation.bf16 and not has_bf16(device):
         raise ValueError(
             f"Expected hardware with bfloat16 for bf16=True, got {device} without; leave "
             "bf16=False."
@@ -31,9 +31,11 @@ def precision(
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=generation.bf16)
 
 
-def _has_bf16(device: torch.device) -> bool:
+def has_bf16(device: torch.device) -> bool:
+    """Tell whether the hardware multiplies in bfloat16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return bool(onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return True  # torch.autocast says so where a device has none

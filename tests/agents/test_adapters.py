@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft.functional import delete_adapter
 from reference import completion_log_prob
 from safetensors.torch import load_file
 from tiny import byte_tokenizer, tiny_agent, tiny_llama
@@ -245,6 +246,22 @@ def test_models_that_have_adapters_already_become_agents() -> None:
         agent.act(["Rain"])
 
 
+def test_an_adapter_that_is_not_there_any_more_is_not_the_plain_base() -> None:
+    _, a, b = pair()
+    delete_adapter(a.model, "a", prefix="lora_")
+    a.model.peft_config.pop("a")
+    with pytest.raises(
+        ValueError, match=r"among those of the model, \['b'\], got 'a'; has it been"
+    ):
+        a.act(["Rain"])
+    assert b.act(["Rain"])
+    with (
+        pytest.raises(ValueError, match=r"among those of the model, \[\], got 'a'"),
+        activated(tiny_llama(), "a"),
+    ):
+        pass
+
+
 def test_from_pretrained_adds_a_new_adapter(tmp_path: Path) -> None:
     tiny_agent().save_pretrained(tmp_path)
     settings = lora()
@@ -296,7 +313,7 @@ BAD = [
     ({"name": ""}, ValueError, "a name without dots"),
     ({"name": 3}, ValueError, "got 3"),
     ({"name": "keys"}, ValueError, "'keys', which torch has"),
-    ({"name": "a"}, ValueError, r"a new name, got 'a', .* adapter='a'\)"),
+    ({"name": "a"}, ValueError, r"a new name, got 'a', .* with_generation\(\)"),
     ({"lora": {"r": 4}}, TypeError, "a peft.LoraConfig for an adapter, got dict"),
     ({"lora": IA3Config()}, TypeError, "got IA3Config"),
     ({"lora": lora(bias="all")}, ValueError, "bias='none' in the LoraConfig, got 'all'"),
@@ -324,6 +341,57 @@ def test_adapters_that_cannot_be_are_refused(
     assert adapter_names(base.model) == ["a"]
     assert torch.equal(logits(agent), before)
     assert base.with_adapter("b", lora()).adapter == "b"
+
+
+def fingerprint(model: torch.nn.Module) -> tuple:
+    """What an adapter that could not be added must leave alone."""
+    return (
+        {name: type(module) for name, module in model.named_modules()},
+        {name: (id(w), w.requires_grad) for name, w in model.named_parameters()},
+        {name: (m._active_adapter, m._disable_adapters) for name, m in model.named_modules()
+         if hasattr(m, "_disable_adapters")},
+        adapter_names(model),
+        model._hf_peft_config_loaded,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["plain", "adapted"])
+@pytest.mark.parametrize("changes", [{}, {"modules_to_save": ["lm_head"]}], ids=["", "whole head"])
+def test_what_cannot_be_added_leaves_the_model_as_it_was(
+    kind: str, changes: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = perturb(tiny_agent().with_adapter("x", lora(**changes)))
+    other.save_pretrained(tmp_path)
+    narrow = copy.deepcopy(other.model.peft_config["x"])
+    narrow.r = 2
+    narrow.save_pretrained(str(tmp_path))
+    base = tiny_agent()
+    if kind == "adapted":
+        perturb(base.with_adapter("a", lora(**changes)))
+        base.model.requires_grad_(True)
+    before, expected = fingerprint(base.model), base.model(torch.tensor([[1, 2]])).logits
+
+    def check() -> None:
+        assert fingerprint(base.model) == before
+        assert torch.equal(base.model(torch.tensor([[1, 2]])).logits, expected)
+
+    with pytest.raises(ValueError, match="is it another model's"):
+        base.with_adapter("x", tmp_path)
+    check()
+    with monkeypatch.context() as patched:
+
+        def interrupted(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr("peft.functional.cast_adapter_dtype", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            base.with_adapter("x", lora(**changes))
+    check()
+    (tmp_path / "adapter_model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"adapter_model.bin beside adapter_config.json in"):
+        base.with_adapter("x", tmp_path)
+    check()
+    assert base.with_adapter("x", lora(**changes)).act(["Rain"])
 
 
 def test_dropout_is_said_to_have_no_effect() -> None:

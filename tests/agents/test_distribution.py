@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import distribution
+from tiny import tiny_agent
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from motet.agents import GenerationConfig
@@ -170,3 +171,11 @@ def test_rounding_never_draws_a_token_without_probability() -> None:
     for width in (20_000, 13_000):
         assert pick(weights[:, :width], highest)[0].tolist() == [12_345]
     assert pick(weights, torch.zeros(1, dtype=torch.float64))[0].tolist() == [3]
+
+
+def test_temperatures_that_overflow_are_refused():
+    for temperature in (0.0, 1e-39, 9e-7):
+        with pytest.raises(ValueError, match=r"temperature above 0, .* set do_sample=False"):
+            GenerationConfig(temperature=temperature)
+    (completion,) = tiny_agent(temperature=1e-6).act(["Rain"], seed=0)[0]
+    assert completion.log_probs == pytest.approx((0.0,) * len(completion.log_probs))

@@ -1,5 +1,6 @@
 """An agent's conversation: which ids a later prompt is made of, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,5 +214,12 @@ def test_wrong_contexts_are_refused() -> None:
         agent.act(["Rain"], contexts=["Rain"])
     with pytest.raises(ValueError, match=r"the token ids of prompt and completion, got none for"):
         agent.act(["Rain"], contexts=[Completion("a word")])
+    with pytest.raises(TypeError, match=r"a list of 1 contexts, .* got a generator; pass list"):
+        agent.act(["Rain"], contexts=(context for context in [said]))
+    with pytest.raises(TypeError, match=r"tuples of token ids, got prompt_ids of type list"):
+        agent.act(["Rain"], contexts=[replace(said, prompt_ids=list(said.prompt_ids))])
+    for ids in ((-1, 3), (3, 257)):
+        with pytest.raises(ValueError, match=r"from 0 to 256, got completion_ids from"):
+            agent.act(["Rain"], contexts=[replace(said, completion_ids=ids)])
     with pytest.raises(ValueError, match=r"history 'none' or 'append', got 'all'"):
         remembering(history="all")

@@ -116,6 +116,17 @@ def test_results_are_those_of_reading_everything_anew(kind: str) -> None:
     assert_equal(play(agent, 2, keep=False), play(agent, 2))
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "bloom", "mpt"])
+def test_trials_in_bfloat16_find_the_same(kind: str, autocast: bool) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(CONFIGS[kind]).eval()
+    model = model if autocast else model.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        assert extends_exactly(model) == (kind in EXTENDED)
+
+
 @pytest.mark.parametrize("num_generations", range(1, 9))
 def test_any_number_of_generations(num_generations: int) -> None:
     agent = remembering(tiny_llama(), max_new_tokens=20)
@@ -242,6 +253,13 @@ def test_budgets_that_no_row_fits_into_are_refused() -> None:
     with pytest.raises(ValueError, match=r"max_cache_gib of at least .* completion of 16 tokens"):
         agent.act(["Rain"])
     agent.with_generation(max_cache_gib=16 * size).act(["Rain"])
+    for length in range(1, 40):  # what it says is enough
+        longer = agent.with_generation(max_new_tokens=length, max_cache_gib=size / 2)
+        with pytest.raises(ValueError, match="max_cache_gib of at least") as said:
+            longer.act(["Rain"])
+        advised = float(str(said.value).split("at least ")[1].split()[0])
+        assert (4 + length) * size <= advised <= 1.01 * (4 + length) * size
+        longer.with_generation(max_cache_gib=advised).act(["Rain"])
     for wrong in (0.0, -1):
         with pytest.raises(ValueError, match="max_cache_gib above 0 or None"):
             GenerationConfig(max_cache_gib=wrong)

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from peft import LoraConfig
-from tiny import tiny_agent
+from tiny import byte_tokenizer, tiny_agent, tiny_llama
+from torch.nn.utils import prune
 
-from motet.agents import GenerationConfig, packed_linear, pocket
+from motet.agents import GenerationConfig, LMAgent, packed_linear, pocket
+from motet.agents.adapters import activated
 from motet.agents.packed_linear import packed_linears
 from motet.agents.precision import precision
 
@@ -108,3 +110,89 @@ def test_hardware_without_bfloat16_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     with pytest.raises(ValueError, match=r"Expected hardware with bfloat16 for bf16=True, got cpu"):
         tiny_agent(bf16=True).act(PROMPTS)
+
+
+def test_bfloat16_without_onednn_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", object())
+    with pytest.raises(ValueError, match=r"Expected hardware with bfloat16 for bf16=True, got cpu"):
+        tiny_agent(bf16=True).act(PROMPTS)
+
+
+def inside(model, adapter=None, **generation):
+    """Names of the layers that are packed."""
+    config = GenerationConfig(**generation)
+    with packed_linears(model, adapter, config, num_rows=3):
+        return {name for name, m in model.named_modules() if "forward" in m.__dict__}
+
+
+def adapted(model, *, scale=1e-3):
+    agent = LMAgent(model, byte_tokenizer())
+    agent.with_adapter("b", LoraConfig(r=2, target_modules=["q_proj"]))
+    agent = agent.with_adapter("a", LoraConfig(r=2, target_modules=["q_proj"]))
+    with torch.no_grad():
+        for name, weight in agent.model.named_parameters():
+            if ".a." in name:
+                weight.copy_(scale * torch.randn(weight.shape, generator=torch.manual_seed(0)))
+    return agent
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_in_16_bits_an_adapter_is_computed_beside_the_base(autocast):
+    """It is too small to change a weight in bfloat16, and still changes what the layer gives."""
+    model = tiny_llama() if autocast else tiny_llama().to(torch.bfloat16)
+    adapted(model, scale=1e-2)
+    packed = {name for name in inside(model, "a", bf16=autocast) if "layers.0.self_attn.q" in name}
+    layer = "model.layers.0.self_attn.q_proj"
+    assert packed == {f"{layer}.{part}" for part in ("base_layer", "lora_A.a", "lora_B.a")}
+    plain = {name for name in inside(model, None, bf16=autocast) if layer in name}
+    assert plain == {f"{layer}.base_layer"}
+    rows = torch.randn(3, 32, generator=torch.manual_seed(1), dtype=torch.float32).to(model.dtype)
+    generation = GenerationConfig(bf16=autocast)
+    q_proj = model.get_submodule(layer)
+    with (
+        torch.no_grad(),
+        activated(model, "a"),
+        precision(torch.device("cpu"), generation),
+    ):
+        expected = q_proj(rows)
+        with packed_linears(model, "a", generation, num_rows=3):
+            torch.testing.assert_close(q_proj(rows), expected)
+    assert layer in inside(adapted(tiny_llama()).model, "a"), "merged in float32"
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_layers_with_hooks_before_them_are_left_alone(bf16):
+    model = tiny_llama()
+    prune.random_unstructured(model.lm_head, "weight", amount=0.5)
+    names = inside(model, bf16=bf16)
+    assert "lm_head" not in names
+    assert len(names) == 14
+
+
+@pytest.mark.parametrize("watch", ["register_forward_hook", "register_forward_pre_hook", "forward"])
+def test_adapters_are_not_merged_around_layers_that_somebody_watches(watch):
+    model = adapted(tiny_llama()).model
+    layer = model.model.layers[0].self_attn.q_proj
+    base = layer.base_layer
+    if watch == "forward":
+        base.forward = lambda rows: rows @ base.weight.T
+    else:
+        getattr(base, watch)(lambda *_: None)
+    names = inside(model, "a")
+    assert "model.layers.0.self_attn.q_proj" not in names
+    assert "model.layers.0.self_attn.q_proj.lora_A.a" in names
+    assert "model.layers.1.self_attn.q_proj" in names
+
+
+def test_nothing_is_merged_on_other_devices(monkeypatch):
+    model = adapted(tiny_llama()).model.to("meta")
+    monkeypatch.setattr(packed_linear, "merged_weight", lambda *_: pytest.fail("merged"))
+    assert inside(model, "a") == set()
+
+
+def test_no_copies_in_bfloat16_where_the_hardware_has_none(monkeypatch):
+    assert inside(tiny_llama().to(torch.bfloat16))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert inside(tiny_llama().to(torch.bfloat16)) == set()
+    assert inside(tiny_llama())
