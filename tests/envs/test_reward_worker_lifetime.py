@@ -169,10 +169,12 @@ def run_script(tmp_path, code, **kwargs):
 
 
 STUCK = """
-    import reward_functions, time
+    import reward_functions, signal, time
     from motet.envs import RewardWorkers, TextEnv
 
     if __name__ == "__main__":
+        # a shell lets what it runs in the background ignore the signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         env = TextEnv(
             [{{"prompt": "Rain", "answer": 7}}],
             reward_functions.obey,
