@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from motet.agents import Completion, GenerationConfig, LMAgent
-from motet.algos import MAGRPOTrainer
+from motet.algos import MAGRPOTrainer, Rollout
 from motet.envs import TextEnv
 
 END = 0
@@ -127,3 +127,29 @@ def caught_gradients(trainer: MAGRPOTrainer) -> dict[str, dict[str, torch.Tensor
 
         updater.optimizer.register_step_pre_hook(catch)
     return caught
+
+
+def updated_as_expected(
+    trainer: MAGRPOTrainer, rollout: Rollout, models: dict[str, torch.nn.Module], loss: torch.Tensor
+) -> dict[str, float]:
+    """Update once, hold loss and every gradient to those of a slow one; return the metrics.
+
+    The weights are moved by the update: give the optimizer a tiny learning rate, and no clipping.
+    """
+    for model in models.values():
+        model.zero_grad()
+    loss.backward()
+    slow = {
+        name: {key: weight.grad.clone() for key, weight in model.named_parameters()}
+        for name, model in models.items()
+    }
+    caught = caught_gradients(trainer)
+    metrics = trainer.update(rollout)
+    total = metrics["train/loss"] * metrics["train/num_optimizer_steps"]
+    assert abs(total - loss.item()) <= 1e-5 * max(1.0, abs(loss.item()))
+    for name, gradients in slow.items():
+        assert caught[name].keys() == gradients.keys()
+        for key, gradient in gradients.items():
+            error = float((caught[name][key] - gradient).norm())
+            assert error <= 1e-5 * float(gradient.norm()) + 1e-7, (name, key)
+    return metrics

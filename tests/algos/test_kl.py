@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from reference import KL, distribution, magrpo_loss, token_log_probs
-from tiny import caught_gradients, letter_agent, matching_env, tiny_agent
+from tiny import letter_agent, matching_env, tiny_agent, updated_as_expected
 from transformers import AutoModelForCausalLM, GPT2Config
 
 from motet.agents import Completion, GenerationConfig, RandomAgent
@@ -205,21 +205,7 @@ def assert_equals_the_reference(agents: dict, num_turns: int, reward_func, **set
         loss_type=config.loss_type,
         kl=KL(config.kl_coef, config.kl_estimator, config.kl_in, references),
     )
-    expected.backward()
-    gradients = {
-        name: {key: weight.grad.clone() for key, weight in model.named_parameters()}
-        for name, model in models.items()
-    }
-    caught = caught_gradients(trainer)
-    metrics = trainer.update(rollout)
-    loss = metrics["train/loss"] * metrics["train/num_optimizer_steps"]
-    assert loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
-    for name in models:
-        assert caught[name].keys() == gradients[name].keys()
-        for key, reference in gradients[name].items():
-            error = float((caught[name][key] - reference).norm())
-            assert error <= 1e-5 * float(reference.norm()) + 1e-7, (name, key)
-    return metrics
+    return updated_as_expected(trainer, rollout, models, expected)
 
 
 @pytest.mark.parametrize("loss_type", ["sequence_sum", "sequence_mean", "token_mean", "constant"])

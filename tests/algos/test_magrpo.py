@@ -13,6 +13,7 @@ from tiny import (
     matching_env,
     tiny_agent,
     tiny_llama,
+    updated_as_expected,
 )
 from transformers import AutoModelForCausalLM
 
@@ -77,23 +78,7 @@ def test_loss_and_gradients_equal_the_slow_reference(case: dict) -> None:
         discount=config.discount,
         normalize=bool(trainer.config.advantage_normalization),
     )
-    for model in models.values():
-        model.zero_grad()
-    expected.backward()
-    gradients = {
-        name: {key: weight.grad.clone() for key, weight in model.named_parameters()}
-        for name, model in models.items()
-    }
-
-    caught = caught_gradients(trainer)
-    metrics = trainer.update(rollout)
-    steps = metrics["train/num_optimizer_steps"]
-    assert metrics["train/loss"] * steps == pytest.approx(expected.item(), rel=1e-5, abs=1e-5)
-    for name in models:
-        assert caught[name].keys() == gradients[name].keys()
-        for key, reference in gradients[name].items():
-            error = float((caught[name][key] - reference).norm())
-            assert error <= 1e-5 * float(reference.norm()) + 1e-7, (name, key)
+    updated_as_expected(trainer, rollout, models, expected)
 
 
 def test_kept_log_probs_equal_those_of_the_update() -> None:
