@@ -10,6 +10,8 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from motet.agents.precision import computed_in
+
 # Results of trials by model, and by what may be changed of one: they hold whatever its weights are.
 _Key = tuple[torch.dtype, str]
 _Memo = WeakKeyDictionary[PreTrainedModel, dict[_Key, int]]
@@ -49,18 +51,11 @@ class _Cache(DynamicCache):  # type: ignore[misc]  # untyped
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Append keys and values of a layer; see transformers' `Cache`."""
-        dtype = _computed_in(key_states.device, key_states.dtype)
+        dtype = computed_in(key_states.device, key_states.dtype)
         updated: tuple[Tensor, Tensor] = super().update(
             key_states.to(dtype), value_states.to(dtype), layer_idx, *args, **kwargs
         )
         return updated
-
-
-def _computed_in(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """Return what attention computes in: autocast's precision, or that of the weights."""
-    if torch.is_autocast_enabled(device.type):
-        return torch.get_autocast_dtype(device.type)
-    return dtype
 
 
 def cache_argument(model: PreTrainedModel) -> str:
@@ -93,7 +88,7 @@ def extends_exactly(model: PreTrainedModel) -> bool:
 
 def _remembered(memo: _Memo, model: PreTrainedModel, find: Callable[[PreTrainedModel], int]) -> int:
     known = memo.setdefault(model, {})
-    key = (_computed_in(model.device, model.dtype), str(model.config._attn_implementation))
+    key = (computed_in(model.device, model.dtype), str(model.config._attn_implementation))
     if key not in known:
         known[key] = find(model)
     return known[key]

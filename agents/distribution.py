@@ -65,14 +65,8 @@ def _tempered(logits: Tensor, generation: GenerationConfig) -> Tensor:
     return scaled if generation.temperature == 1 else scaled / generation.temperature
 
 
-def _truncated(logits: Tensor, generation: GenerationConfig) -> Tensor:
-    tempered = _tempered(logits, generation)
-    kept = kept_tokens(tempered, generation.top_k, generation.top_p)
-    return tempered if kept is None else tempered.masked_fill(~kept, -torch.inf)
-
-
-def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
-    """Return log-probabilities of every token under the distribution to sample from.
+def truncated_logits(logits: Tensor, generation: GenerationConfig) -> Tensor:
+    """Return the logits of the distribution to sample from.
 
     Args:
         logits: (..., V) of the model.
@@ -81,7 +75,9 @@ def sampling_log_probs(logits: Tensor, generation: GenerationConfig) -> Tensor:
     Returns:
         (..., V) float32, -inf where a token cannot be sampled.
     """
-    return _truncated(logits, generation).log_softmax(-1)
+    tempered = _tempered(logits, generation)
+    kept = kept_tokens(tempered, generation.top_k, generation.top_p)
+    return tempered if kept is None else tempered.masked_fill(~kept, -torch.inf)
 
 
 def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig) -> Tensor:
@@ -117,10 +113,10 @@ def draw(logits: Tensor, uniforms: Tensor, generation: GenerationConfig) -> tupl
     Returns:
         (B,) token ids and (B,) their log-probabilities, float32.
     """
-    tempered = _truncated(logits, generation)
-    largest = tempered.amax(-1, keepdim=True)
-    tokens, totals = pick((tempered - largest).exp_(), uniforms)
-    chosen = (tempered.gather(-1, tokens.unsqueeze(-1)) - largest).squeeze(-1)
+    truncated = truncated_logits(logits, generation)
+    largest = truncated.amax(-1, keepdim=True)
+    tokens, totals = pick((truncated - largest).exp_(), uniforms)
+    chosen = (truncated.gather(-1, tokens.unsqueeze(-1)) - largest).squeeze(-1)
     return tokens, (chosen - totals.log()).float()
 
 

@@ -10,6 +10,7 @@ of the weights.
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,14 +44,14 @@ def packed_linears(
         num_rows: sequences side by side.
     """
     pays = generation.max_new_tokens >= _MIN_STEPS and _has_onednn()
-    layers: list[nn.Module] = []
+    layers = []
     try:
         for layer, weight in _matrices(model, adapter, bf16=generation.bf16) if pays else ():
             dtype = torch.bfloat16 if generation.bf16 else weight.dtype
             packed = torch.ops.mkldnn._reorder_linear_weight(
                 weight.to(dtype), min(num_rows, generation.max_rows)
             )
-            bias: Tensor | None = getattr(layer, "bias")  # noqa: B009  # typed for modules
+            bias = layer.bias  # LoRA's layers pass on their base's
             layers.append(layer)
             layer.forward = functools.partial(
                 _product, packed, None if bias is None else bias.detach().to(dtype)
@@ -63,7 +64,7 @@ def packed_linears(
 
 def _matrices(
     module: nn.Module, adapter: str | None, *, bf16: bool
-) -> Iterator[tuple[nn.Module, Tensor]]:
+) -> Iterator[tuple[Any, Tensor]]:
     """Yield the layers that are one matrix on a CPU, and it, but what somebody has wrapped."""
     weight = merged_weight(module, adapter) if _can_pack(module, bf16=bf16) else None
     if weight is not None:

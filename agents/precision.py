@@ -31,6 +31,18 @@ def precision(
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=generation.bf16)
 
 
+def computed_in(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return what products and attention are done in: autocast's precision, or the weights'.
+
+    Args:
+        device: where they are done.
+        dtype: of the weights.
+    """
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return dtype
+
+
 def has_bf16(device: torch.device) -> bool:
     """Tell whether the hardware multiplies in bfloat16."""
     if device.type == "cuda":

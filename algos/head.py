@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from motet.agents import GenerationConfig
 from motet.agents.distribution import kept_tokens
+from motet.agents.precision import computed_in
 
 # Rows of logits that are held at a time: they take CHUNK_ROWS * V * 4 bytes.
 CHUNK_ROWS = 1024
@@ -43,9 +44,7 @@ def head_log_probs(
     Returns:
         (M,) float32.
     """
-    dtype = head.weight.dtype
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
+    dtype = computed_in(hidden.device, head.weight.dtype)
     # the function does its products itself, backward too, in the precision that it is given
     with torch.autocast(hidden.device.type, enabled=False):
         chosen: Tensor = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's

@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs
-from motet.agents.precision import precision
+from motet.agents.precision import computed_in, precision
 from motet.algos.batch import Batch
 from motet.algos.head import CHUNK_ROWS, has_plain_head, head_log_probs
 from motet.algos.packing import attention_mask
@@ -41,10 +41,8 @@ def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
     """
     if batch.attention is None:
         return torch.ones_like(batch.input_ids)
-    kind, dtype = model.device.type, model.dtype
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)  # or each layer would cast it and keep its own
-    return attention_mask(batch.attention, dtype)
+    # in another precision each layer would cast it, and keep its own
+    return attention_mask(batch.attention, computed_in(model.device, model.dtype))
 
 
 def _token_log_probs(model: PreTrainedModel, batch: Batch, generation: GenerationConfig) -> Tensor:

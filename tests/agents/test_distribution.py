@@ -13,8 +13,8 @@ from motet.agents.distribution import (
     draw,
     kept_tokens,
     pick,
-    sampling_log_probs,
     token_log_probs,
+    truncated_logits,
 )
 
 SETTINGS = [
@@ -25,6 +25,10 @@ SETTINGS = [
     GenerationConfig(temperature=1.7, top_k=300, top_p=0.95),
     GenerationConfig(temperature=0.6, top_k=50, top_p=0.6),
 ]
+
+
+def sampling_log_probs(values: torch.Tensor, generation: GenerationConfig) -> torch.Tensor:
+    return truncated_logits(values, generation).log_softmax(-1)
 
 
 def logits(rows: int = 6, size: int = 400, spread: float = 3.0) -> torch.Tensor:
