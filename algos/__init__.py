@@ -8,15 +8,18 @@ from motet.algos.advantages import Baseline, group_mean, leave_one_out, no_basel
 from motet.algos.baselines import mareinforce, marloo
 from motet.algos.batch import Batch
 from motet.algos.collect import JointMode, collect_rollouts
-from motet.algos.config import LRSchedulerType, MAGRPOConfig
+from motet.algos.config import LRSchedulerType, TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
-from motet.algos.registration import Algorithm, make, register, registry
+from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
 from motet.algos.rollout import Node, Rollout
+from motet.algos.trainer import Trainer
 
 __all__ = [
     "Algorithm",
+    "AlgorithmSpec",
     "Baseline",
     "Batch",
     "ConsoleLogger",
@@ -29,6 +32,8 @@ __all__ = [
     "MAGRPOTrainer",
     "Node",
     "Rollout",
+    "Trainer",
+    "TrainerConfig",
     "WandbLogger",
     "collect_rollouts",
     "evaluate",
@@ -40,4 +45,5 @@ __all__ = [
     "no_baseline",
     "register",
     "registry",
+    "spec",
 ]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from motet.algos.advantages import leave_one_out, no_baseline
-from motet.algos.config import MAGRPOConfig
 from motet.algos.magrpo import MAGRPOTrainer
+from motet.algos.magrpo_config import MAGRPOConfig
 from motet.algos.registration import register
 
 register("magrpo")(MAGRPOTrainer)

@@ -18,6 +18,8 @@ from motet.algos.returns import credit
 from motet.algos.rollout import Rollout
 
 LossType = Literal["sequence_sum", "sequence_mean", "token_mean", "constant"]
+Advantage = float | tuple[float, ...]
+"""Of a completion: the same for all of its tokens, or (T,) one for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,13 @@ class Group:
         agent: whose they are.
         turn: turn of the node.
         completions: (G,).
-        advantages: (G,).
+        advantages: (G,) numbers, or for each completion (T,) numbers, one per token.
     """
 
     agent: str
     turn: int
     completions: tuple[Completion, ...]
-    advantages: tuple[float, ...]
+    advantages: tuple[Advantage, ...]
 
     @property
     def num_tokens(self) -> int:
@@ -48,7 +50,7 @@ class Sample:
 
     agent: str
     completion: Completion
-    advantage: float
+    advantage: Advantage
     weight: float
 
     @property
@@ -76,8 +78,8 @@ class Batch:
         completion_ids: (B, T).
         mask: (B, T) True where there is a completion token.
         old_log_probs: (B, T) kept from sampling.
-        advantages: (B,).
-        weights: (B,).
+        advantages: (B, T) of the tokens.
+        weights: (B,) of the sequences.
     """
 
     input_ids: Tensor
@@ -137,7 +139,9 @@ def rollout_groups(
                     node_returns[agent], torch.tensor(node.choices(agent)), len(completions)
                 )
                 advantages = group_advantages(credits, baseline, normalize=normalize)
-                known = [0.0] * len(completions) if advantages is None else advantages.tolist()
+                known: list[float] = (
+                    advantages.tolist() if advantages is not None else [0.0] * len(completions)
+                )
                 group = Group(agent, node.turn, completions, tuple(known))
                 (without if advantages is None else groups).append(group)
     return groups, without
@@ -264,11 +268,13 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
         columns += _lay_out(row, input_ids[i], position_ids[i], seen)
     completion_ids = torch.zeros((len(samples), longest), dtype=torch.long)
     old_log_probs = torch.zeros((len(samples), longest))
+    advantages = torch.zeros((len(samples), longest))
     mask = torch.zeros((len(samples), longest), dtype=torch.bool)
     for i, sample in enumerate(samples):
         length = len(sample.completion.completion_ids)
         completion_ids[i, :length] = torch.tensor(sample.completion.completion_ids)
         old_log_probs[i, :length] = torch.tensor(sample.completion.log_probs)
+        advantages[i, :length] = torch.tensor(sample.advantage)
         mask[i, :length] = True
     return Batch(
         input_ids=input_ids,
@@ -283,7 +289,7 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
         completion_ids=completion_ids,
         mask=mask,
         old_log_probs=old_log_probs,
-        advantages=torch.tensor([sample.advantage for sample in samples]),
+        advantages=advantages,
         weights=torch.tensor([sample.weight for sample in samples]),
     )
 

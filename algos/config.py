@@ -1,4 +1,4 @@
-"""Settings of the group-relative learners: every field is read, and checked once."""
+"""Settings that all learners of rollouts have: every field is read, and checked once."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +14,8 @@ LRSchedulerType = Literal["constant", "linear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MAGRPOConfig:
-    """Settings of MAGRPO and its relatives.
+class TrainerConfig:
+    """Settings of the loop, of sampling and of the update; each learner's own come on top.
 
     Attributes:
         num_train_epochs: passes over the rows of an env with a dataset of known length; None for
@@ -36,7 +36,7 @@ class MAGRPOConfig:
         discount: weight of the next turn's return.
         early_termination_threshold: of the env that the trainer builds; see `TextEnv`.
         advantage_normalization: divide advantages by the group's standard deviation; None leaves
-            it to the learner: MAGRPO does, its relatives do not.
+            it to the learner: MAGRPO does, most of its relatives do not.
         loss_type: what the tokens of a group are averaged over; see `weighted_samples`.
         clip_range: clip probability ratios to 1 +- this (PPO); None trains on log-probabilities.
         kl_coef: weight of the KL to the policy as training began; 0 has no reference, which is a
@@ -61,7 +61,10 @@ class MAGRPOConfig:
             stream has no number of.
         logging_steps: rollouts between two log entries, which average over them.
         seed: of sampling and of the order of rows.
-        output_dir: folder for `metrics.jsonl` and for what an error leaves; None writes no log.
+        checkpoint_interval: rollouts between checkpoints in `output_dir`/checkpoint, of which the
+            newest stays; 0 writes none.
+        output_dir: folder for `metrics.jsonl`, for checkpoints and for what an error leaves; None
+            writes no log.
         progress_bar: show one.
     """
 
@@ -97,12 +100,32 @@ class MAGRPOConfig:
     eval_num_samples: int | None = None
     logging_steps: int = 1
     seed: int = 42
+    checkpoint_interval: int = 0
     output_dir: str | None = None
     progress_bar: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self)
         GenerationConfig(**self.generation)
+        self._check_ranges()
+        if not self.kl_coef and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
+            raise ValueError(
+                f"Expected kl_coef above 0 with kl_estimator={self.kl_estimator!r} and "
+                f"kl_in={self.kl_in!r}, got 0: there would be no KL to estimate."
+            )
+        if self.checkpoint_interval and self.output_dir is None:
+            raise ValueError(
+                f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
+                "None: checkpoints need a folder."
+            )
+        if self.num_iterations > 1 and self.clip_range is None:
+            raise ValueError(
+                f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "
+                "the first pass the completions come from an older policy. Set clip_range=0.2, or "
+                "num_iterations=1."
+            )
+
+    def _check_ranges(self) -> None:
         for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -111,22 +134,11 @@ class MAGRPOConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Expected {name} above 0, got {value}.")
-        for name in ("weight_decay", "kl_coef", "eval_interval", "seed"):
+        for name in ("weight_decay", "kl_coef", "eval_interval", "checkpoint_interval", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
         if not 0 <= self.discount <= 1:
             raise ValueError(f"Expected discount from 0 to 1, got {self.discount}.")
-        if not self.kl_coef and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
-            raise ValueError(
-                f"Expected kl_coef above 0 with kl_estimator={self.kl_estimator!r} and "
-                f"kl_in={self.kl_in!r}, got 0: there would be no KL to estimate."
-            )
-        if self.num_iterations > 1 and self.clip_range is None:
-            raise ValueError(
-                f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "
-                "the first pass the completions come from an older policy. Set clip_range=0.2, or "
-                "num_iterations=1."
-            )
 
     @property
     def generation(self) -> dict[str, Any]:

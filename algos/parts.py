@@ -6,6 +6,7 @@ reward_func=..., train_dataset=...)`. There is one code path after it.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from motet.agents import Agent, LMAgent
 from motet.agents.lm_agent import default_device
 from motet.algos.collect import ParallelTextEnv
-from motet.algos.config import MAGRPOConfig
+from motet.algos.config import TrainerConfig
 from motet.envs import RewardProcessor, TextEnv
 from motet.envs.simulator import text_env_of
 
@@ -50,7 +51,7 @@ def resolve_envs(
     eval_env: ParallelTextEnv | None,
     agents: Mapping[str, Agent] | Sequence[TeamMember],
     parts: TaskParts,
-    config: MAGRPOConfig,
+    config: TrainerConfig,
 ) -> tuple[ParallelTextEnv, ParallelTextEnv | None]:
     """Return the env to train on and the one to evaluate on, given or built.
 
@@ -126,11 +127,11 @@ def _check_env(name: str, env: object) -> None:
         )
 
 
-def _check_env_settings(env: TextEnv, config: MAGRPOConfig) -> None:
-    default = MAGRPOConfig()
+def _check_env_settings(env: TextEnv, config: TrainerConfig) -> None:
+    defaults = {field.name: field.default for field in fields(config)}
     for name in ("num_turns", "early_termination_threshold"):
         asked, actual = getattr(config, name), getattr(env, name)
-        if asked not in (getattr(default, name), actual):
+        if asked not in (defaults[name], actual):
             raise ValueError(
                 f"Expected {name} to be set where the env is made, got {name}={asked} in the "
                 f"config and {actual} in the env; leave it out of the config."
@@ -138,7 +139,7 @@ def _check_env_settings(env: TextEnv, config: MAGRPOConfig) -> None:
 
 
 def _build_envs(
-    parts: TaskParts, num_agents: int, config: MAGRPOConfig
+    parts: TaskParts, num_agents: int, config: TrainerConfig
 ) -> tuple[TextEnv, TextEnv | None]:
     for name in ("reward_func", "train_dataset"):
         if parts.get(name) is None:

@@ -5,12 +5,15 @@ name that is not known; `motet.envs.registration.plugins` has the form.
 """
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
+from motet.algos.magrpo_config import MAGRPOConfig
 from motet.envs.registration.entry_point import origin
 from motet.envs.registration.plugins import PluginLoader
 
@@ -24,8 +27,8 @@ class Algorithm(Protocol):
 
     agents: dict[str, Agent]
 
-    def train(self) -> None:
-        """Train to the end of the schedule."""
+    def train(self, *, resume_from: str | Path | None = None) -> None:
+        """Train to the end of the schedule, from its beginning or from a checkpoint."""
 
     def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
         """Play episodes on held-out rows."""
@@ -33,18 +36,43 @@ class Algorithm(Protocol):
     def save_model(self, output_dir: str | Path) -> None:
         """Write one folder per trained agent."""
 
+    def save_checkpoint(self, output_dir: str | Path) -> None:
+        """Write what `train(resume_from=output_dir)` goes on from."""
+
 
 Factory = Callable[..., Algorithm]
 
-registry: dict[str, Factory] = {}
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmSpec:
+    """A learner by name.
+
+    Attributes:
+        name: what `make` takes.
+        factory: what it calls.
+        config_class: what its `config` is.
+    """
+
+    name: str
+    factory: Factory
+    config_class: type
+
+    @property
+    def summary(self) -> str:
+        """The first line of the factory's docstring, "" where it has none."""
+        return (inspect.getdoc(self.factory) or "").partition("\n")[0]
+
+
+registry: dict[str, AlgorithmSpec] = {}
 _plugins = PluginLoader("motet.algos")
 
 
-def register(name: str) -> Callable[[Factory], Factory]:
+def register(name: str, config_class: type = MAGRPOConfig) -> Callable[[Factory], Factory]:
     """Register a learner: a class or function that `make` calls with env, agents and config.
 
     Args:
         name: lower-case name, such as "magrpo".
+        config_class: the dataclass of its settings; all of its fields have defaults.
 
     Raises:
         ValueError: where another learner has that name; the same one replaces itself.
@@ -54,11 +82,12 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
     def decorate(factory: Factory) -> Factory:
         known = registry.get(name)
-        if known is not None and origin(known) != origin(factory):
+        if known is not None and origin(known.factory) != origin(factory):
             raise ValueError(
-                f"Expected a new name, got {name!r}, which is {origin(known)}; choose another."
+                f"Expected a new name, got {name!r}, which is {origin(known.factory)}; choose "
+                "another."
             )
-        registry[name] = factory
+        registry[name] = AlgorithmSpec(name, factory, config_class)
         return factory
 
     return decorate
@@ -79,10 +108,19 @@ def make(
     Raises:
         KeyError: where no learner has that name.
     """
+    return spec(name).factory(env=env, agents=agents, config=config, **kwargs)
+
+
+def spec(name: str) -> AlgorithmSpec:
+    """Return a registered learner.
+
+    Raises:
+        KeyError: where no learner has that name.
+    """
     if name not in registry:
         _plugins.load()
     if name not in registry:
         close = difflib.get_close_matches(str(name).lower(), registry, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise KeyError(f"Expected one of {sorted(registry)}, got {name!r}.{hint}")
-    return registry[name](env=env, agents=agents, config=config, **kwargs)
+    return registry[name]

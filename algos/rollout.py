@@ -5,7 +5,7 @@ Every learner, evaluation and viewer reads this record. It saves to JSONL and lo
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ class Node:
         children: (J,) index of the child in the next level, None where the episode ended.
         turns_credited: (J,) how many turns the reward counts for: more than one where a branch
             that ended early is credited for the turns it did not need (`TextEnv`).
+        state: the env's global view as text, for central critics; "" where nobody asked for it.
+        greedy_rewards: by agent, the rewards of the most likely joint completion from here on, turn
+            by turn to the end of its episode; empty where nobody asked for them.
     """
 
     row: int
@@ -40,6 +43,8 @@ class Node:
     ended: tuple[bool, ...]
     children: tuple[int | None, ...]
     turns_credited: tuple[int, ...]
+    state: str = ""
+    greedy_rewards: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def choices(self, agent: str) -> list[int]:
         """Return (J,) which of the agent's own answers is in each joint action."""
@@ -113,6 +118,8 @@ def _node(line: Mapping[str, Any]) -> Node:
         ended=tuple(line["ended"]),
         children=tuple(line["children"]),
         turns_credited=tuple(line["turns_credited"]),
+        state=line["state"],
+        greedy_rewards={name: tuple(own) for name, own in line["greedy_rewards"].items()},
     )
 
 

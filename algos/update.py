@@ -6,9 +6,10 @@ and the optimizer's state can be kept elsewhere (`motet.algos.offload`).
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +17,9 @@ from torch import Tensor
 from motet.agents import Completion, GenerationConfig
 from motet.algos.batch import Batch, Sample, collate, micro_batches
 from motet.algos.checkpointing import checkpointed, checkpointing_layers
-from motet.algos.config import MAGRPOConfig
+from motet.algos.config import TrainerConfig
 from motet.algos.kl import kl_loss, token_kl
 from motet.algos.log_probs import completion_log_probs
-from motet.algos.losses import clipped_loss, policy_gradient_loss
 from motet.algos.offload import offload_optimizer
 from motet.algos.packing import Row, attention_window, pack, shares_prompts_exactly
 from motet.algos.reference_policy import ReferencePolicy
@@ -35,14 +35,19 @@ class PolicyUpdater:
     Args:
         policy: what to train.
         config: learning rate, clipping, KL, token budget, memory.
+        loss_fn: from (B, T) log-probabilities and their batch to a () loss that is a weighted sum,
+            so that batches add up.
 
     Raises:
         ValueError: where the policy cannot do what the config asks of its memory.
     """
 
-    def __init__(self, policy: Policy, config: MAGRPOConfig) -> None:
+    def __init__(
+        self, policy: Policy, config: TrainerConfig, loss_fn: Callable[[Tensor, Batch], Tensor]
+    ) -> None:
         self.policy = policy
         self._config = config
+        self._loss_fn = loss_fn
         self._shares_prompts: bool | None = None  # found out by a trial before the first step
         self._layers = checkpointing_layers(policy.model) if config.gradient_checkpointing else []
         self._reference = ReferencePolicy(policy) if config.kl_coef else None
@@ -108,6 +113,67 @@ class PolicyUpdater:
             version.value += 1
         return {**totals, "grad_norm": float(norm)}
 
+    @torch.no_grad()
+    def log_probs(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """Return the log-probabilities of completions under the weights as they are now.
+
+        Args:
+            samples: of one or several agents of this policy; each is another object.
+
+        Returns:
+            (T,) of each sample, on the CPU, in the order of the samples.
+        """
+        self.policy.model.eval()
+        found: dict[int, Tensor] = {}
+        by_agent: dict[str, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            by_agent[sample.agent].append(sample)
+        with self.policy.activated():
+            for name, own in by_agent.items():
+                generation = self.policy.agents[name].generation
+                for rows in self._micro_batches(own):
+                    batch = collate(rows)
+                    on_device = batch.to(self.policy.model.device)
+                    log_probs = completion_log_probs(self.policy.model, on_device, generation).cpu()
+                    in_order = (sample for row in rows for sample in row)
+                    for sample, row, mask in zip(in_order, log_probs, batch.mask, strict=True):
+                        found[id(sample)] = row[mask]
+        return [found[id(sample)] for sample in samples]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the weights that are trained, the optimizer's state and the version."""
+        versions = [agent.policy_version for agent in self.policy.agents.values()]
+        return {
+            "weights": [weight.detach() for weight in self.policy.parameters()],
+            "optimizer": self.optimizer.state_dict(),
+            "version": max(versions),
+        }
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise where a state is that of another model.
+
+        Raises:
+            ValueError: with the number and the first shape that differ.
+        """
+        own = [tuple(weight.shape) for weight in self.policy.parameters()]
+        given = [tuple(weight.shape) for weight in state["weights"]]
+        if own != given:
+            differing = [pair for pair in zip(own, given, strict=False) if pair[0] != pair[1]]
+            first = f", the first that differ are {differing[0]}" if differing else ""
+            raise ValueError(
+                f"Expected a checkpoint of the model of {self.policy.name}, with {len(own)} "
+                f"trained weights, got {len(given)}{first}."
+            )
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring weights and optimizer into a state that `state_dict` returned."""
+        for weight, value in zip(self.policy.parameters(), state["weights"], strict=True):
+            weight.copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
+        for agent in self.policy.agents.values():
+            agent.version.value = state["version"]
+
     def sampled_kl(self, rollout: Rollout) -> dict[str, dict[Completion, float]]:
         """Return the KL to the reference of what this policy's agents sampled, as they sampled it.
 
@@ -160,7 +226,7 @@ class PolicyUpdater:
         if self._reference is not None and self._config.kl_loss_coef:
             reference = self._reference.log_probs(on_device, generation)
         log_probs = completion_log_probs(self.policy.model, on_device, generation)
-        loss = self._policy_loss(log_probs, on_device)
+        loss = self._loss_fn(log_probs, on_device)
         if reference is not None:
             kl = token_kl(log_probs, reference, on_device.mask, self._config.kl_estimator)
             loss = loss + self._config.kl_loss_coef * kl_loss(kl, on_device.weights)
@@ -170,18 +236,6 @@ class PolicyUpdater:
             self._stop("loss", loss.item(), batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
         return {**totals, "loss": float(loss.detach())}
-
-    def _policy_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        if self._config.clip_range is None:
-            return policy_gradient_loss(log_probs, batch.mask, batch.advantages, batch.weights)
-        return clipped_loss(
-            log_probs,
-            batch.old_log_probs,
-            batch.mask,
-            batch.advantages,
-            batch.weights,
-            self._config.clip_range,
-        )
 
     def _clip(self) -> Tensor:
         weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]

@@ -115,7 +115,7 @@ def caught_gradients(trainer: MAGRPOTrainer) -> dict[str, dict[str, torch.Tensor
     They are as the optimizer gets them, clipped. Weights that get none are left out.
     """
     caught: dict[str, dict[str, torch.Tensor]] = {}
-    for updater in trainer._updaters:
+    for updater in trainer.updaters:
 
         def catch(optimizer: torch.optim.Optimizer, *_: object, policy=updater.policy) -> None:
             gradients = {

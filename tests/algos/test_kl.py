@@ -302,7 +302,7 @@ def test_the_metric_is_the_mean_over_tokens_and_zero_at_the_start(kl_in: str) ->
 
 def test_without_a_penalty_there_is_no_reference() -> None:
     trainer = MAGRPOTrainer(matching_env(), dict.fromkeys(NAMES, letter_agent()))
-    (updater,) = trainer._updaters
+    (updater,) = trainer.updaters
     assert updater._reference is None
     rollout = trainer.collect([0])
     assert "train/kl" not in trainer.update(rollout)
@@ -351,7 +351,7 @@ def test_partners_that_are_not_trained_have_no_kl() -> None:
     config = MAGRPOConfig(kl_coef=0.1, kl_in="return", rollout_batch_size=10, **QUIET)
     trainer = MAGRPOTrainer(make("story-length-ratio-v0", num_turns=2), agents, config)
     rollout = trainer.collect([0, 1])
-    (updater,) = trainer._updaters
+    (updater,) = trainer.updaters
     assert list(updater.sampled_kl(rollout)) == ["agent_0"]
     assert math.isfinite(trainer.update(rollout)["train/kl"])
 
@@ -362,7 +362,7 @@ def test_a_kl_that_is_not_finite_stops_the_run() -> None:
     trainer = MAGRPOTrainer(make("story-length-ratio-v0"), agents, config)
     rollout = trainer.collect([0])
     with torch.no_grad():
-        trainer._updaters[0]._reference._model.lm_head.weight[3, 3] = math.nan
+        trainer.updaters[0]._reference._model.lm_head.weight[3, 3] = math.nan
     with pytest.raises(FloatingPointError, match="finite KL to the reference"):
         trainer.update(rollout)
 

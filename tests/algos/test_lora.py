@@ -204,7 +204,7 @@ def test_each_optimizer_holds_its_own_adapter() -> None:
     trainer = MAGRPOTrainer(make("story-length-ratio-v0"), team, MAGRPOConfig(**QUIET))
     held = [
         {id(w) for group in updater.optimizer.param_groups for w in group["params"]}
-        for updater in trainer._updaters
+        for updater in trainer.updaters
     ]
     own = [{id(w) for w in adapter_parameters(a.model, a.adapter)} for a in team.values()]
     assert held == own

@@ -9,7 +9,7 @@ from motet.algos.losses import clipped_loss, policy_gradient_loss
 
 LOG_PROBS = torch.tensor([[-1.0, -2.0, -9.0], [-0.5, -0.5, -0.5]])
 MASK = torch.tensor([[True, True, False], [True, True, True]])
-ADVANTAGES = torch.tensor([2.0, -1.0])
+ADVANTAGES = torch.tensor([[2.0, 2.0, 0.0], [-1.0, -1.0, -1.0]])
 WEIGHTS = torch.tensor([0.5, 0.25])
 
 
@@ -17,6 +17,13 @@ def test_policy_gradient_by_hand() -> None:
     # -(0.5 * 2 * (-1 - 2) + 0.25 * -1 * -1.5)
     loss = policy_gradient_loss(LOG_PROBS, MASK, ADVANTAGES, WEIGHTS)
     assert loss.item() == pytest.approx(2.625)
+
+
+def test_tokens_may_have_advantages_of_their_own() -> None:
+    advantages = torch.tensor([[1.0, 3.0, 9.0], [0.0, -2.0, 4.0]])
+    # -(0.5 * (1 * -1 + 3 * -2) + 0.25 * (0 + 1 - 2))
+    loss = policy_gradient_loss(LOG_PROBS, MASK, advantages, WEIGHTS)
+    assert loss.item() == pytest.approx(3.75)
 
 
 def test_clipped_by_hand() -> None:
@@ -45,7 +52,7 @@ def test_both_losses_have_the_same_gradient_on_fresh_samples() -> None:
 
 
 def test_wrong_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="mask of the same shape"):
+    with pytest.raises(ValueError, match="mask and advantages of one shape"):
         policy_gradient_loss(LOG_PROBS, MASK[:, :2], ADVANTAGES, WEIGHTS)
-    with pytest.raises(ValueError, match="advantages and weights of shape"):
-        policy_gradient_loss(LOG_PROBS, MASK, ADVANTAGES[:1], WEIGHTS)
+    with pytest.raises(ValueError, match="weights of shape"):
+        policy_gradient_loss(LOG_PROBS, MASK, ADVANTAGES, WEIGHTS[:1])

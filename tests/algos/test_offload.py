@@ -55,9 +55,9 @@ def test_on_disk_the_weights_are_the_same_and_no_moments_stay() -> None:
     for name in NAMES:
         assert torch.equal(weights(team[name]), weights(expected[name]))
     assert team["agent_0"].policy_version > 3
-    for updater in trainer._updaters:
+    for updater in trainer.updaters:
         assert len(updater.optimizer.state) == 0
-    assert all(len(updater.optimizer.state) > 0 for updater in plain._updaters)
+    assert all(len(updater.optimizer.state) > 0 for updater in plain.updaters)
 
 
 def test_gradients_are_freed_after_a_step() -> None:
@@ -71,13 +71,13 @@ def test_a_gradient_that_is_not_finite_leaves_weights_and_moments(tmp_path: Path
     trainer, team = trained(offload_optimizer="disk", output_dir=str(tmp_path))
     rollout = trainer.collect([0])
     before = weights(team["agent_0"]).clone()
-    moments = trainer._updaters[0].optimizer.state_dict()["state"]
+    moments = trainer.updaters[0].optimizer.state_dict()["state"]
     hook = team["agent_0"].model.lm_head.weight.register_hook(lambda grad: grad * math.nan)
     with pytest.raises(FloatingPointError, match="finite gradient norm, got nan"):
         trainer.update(rollout)
     hook.remove()
     assert torch.equal(weights(team["agent_0"]), before)
-    after = trainer._updaters[0].optimizer.state_dict()["state"]
+    after = trainer.updaters[0].optimizer.state_dict()["state"]
     assert all(torch.equal(after[i]["exp_avg"], moments[i]["exp_avg"]) for i in moments)
 
 

@@ -43,10 +43,10 @@ def gradients(model, rows, generation):
     sums = {}
     for batch_rows in micro_batches(rows, 64):
         batch = collate(batch_rows)
-        own = completion_log_probs(model, batch, generation).sum(-1)
+        own = completion_log_probs(model, batch, generation)
         (own * batch.advantages).sum().backward()
         samples = [one for row in batch_rows for one in row]
-        totals = own.tolist()
+        totals = own.sum(-1).tolist()
         sums |= {one.completion: x for one, x in zip(samples, totals, strict=True)}
     return sums, {name: weight.grad.clone() for name, weight in model.named_parameters()}
 

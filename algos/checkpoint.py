@@ -1,0 +1,113 @@
+"""Checkpoints: one file that holds all that a run needs to go on as if it had not stopped."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from motet.algos.config import TrainerConfig
+
+FILE_NAME = "trainer_state.pt"
+VERSION = 1
+
+# What may differ in the run that goes on: it changes neither a sample nor a weight before the end.
+_FREE = {
+    "num_train_epochs",
+    "num_rollouts",
+    "eval_interval",
+    "eval_num_samples",
+    "logging_steps",
+    "checkpoint_interval",
+    "output_dir",
+    "progress_bar",
+}
+
+
+def write_checkpoint(
+    folder: str | Path, state: Mapping[str, Any], config: TrainerConfig, learner: str
+) -> None:
+    """Write a state; a write that is cut short leaves what was there before.
+
+    Args:
+        folder: made where it is missing.
+        state: tensors, numbers, strings, lists and dicts.
+        config: of the run.
+        learner: name of the trainer's class.
+    """
+    path = Path(folder) / FILE_NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(".part")
+    whole = {"version": VERSION, "learner": learner, "config": _settings(config), "state": state}
+    with half.open("wb") as file:
+        torch.save(whole, file)
+        file.flush()
+        os.fsync(file.fileno())
+    half.replace(path)
+
+
+def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> dict[str, Any]:
+    """Read a state that a like run wrote.
+
+    Args:
+        folder: that was given to `write_checkpoint`.
+        config: of the run that goes on.
+        learner: name of its trainer's class.
+
+    Raises:
+        FileNotFoundError: where there is no checkpoint.
+        ValueError: where it is another learner's, of another version, or of other settings, all of
+            which it names.
+    """
+    path = Path(folder) / FILE_NAME
+    if not path.exists():
+        raise FileNotFoundError(
+            f"Expected a folder that save_checkpoint wrote, with {FILE_NAME}, got {folder}."
+        )
+    whole = torch.load(path, map_location="cpu", weights_only=True)
+    if whole["version"] != VERSION:
+        raise ValueError(
+            f"Expected a checkpoint of version {VERSION}, got {whole['version']} in {path}; resume "
+            "it with the release that wrote it."
+        )
+    if whole["learner"] != learner:
+        raise ValueError(f"Expected a checkpoint of {learner}, got one of {whole['learner']}.")
+    own = _settings(config)
+    other = {
+        name: (whole["config"].get(name), own.get(name))
+        for name in sorted({*own, *whole["config"]} - _FREE)
+        if whole["config"].get(name) != own.get(name)
+    }
+    if other:
+        told = ", ".join(f"{name}={was} there and {now} here" for name, (was, now) in other.items())
+        raise ValueError(f"Expected the settings of the run in {folder}, got {told}.")
+    state: dict[str, Any] = whole["state"]
+    return state
+
+
+def _settings(config: Any) -> dict[str, str]:
+    """Return fields as text; of what is no plain value, a model or a function, its type alone."""
+    plain: dict[str, str] = {}
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if is_dataclass(value):
+            plain |= {f"{each.name}.{key}": text for key, text in _settings(value).items()}
+        elif isinstance(value, str | int | float | list | tuple | dict | None):
+            plain[each.name] = repr(value)
+        else:
+            plain[each.name] = type(value).__name__
+    return plain
+
+
+def rng_state(rng: np.random.Generator) -> str:
+    """Return a generator's state as text, which a checkpoint can hold."""
+    return json.dumps(rng.bit_generator.state)
+
+
+def set_rng_state(rng: np.random.Generator, state: str) -> None:
+    """Bring a generator into a state that `rng_state` returned."""
+    rng.bit_generator.state = json.loads(state)

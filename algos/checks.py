@@ -1,0 +1,134 @@
+"""What a trainer checks before compute is spent, and what it warns of after."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from motet.agents import Agent, LMAgent
+from motet.algos.collect import ParallelTextEnv
+from motet.algos.config import TrainerConfig
+from motet.algos.logger import Logger, require_wandb
+from motet.algos.schedule import eval_rows
+from motet.algos.streaming import stream_of, wrapped_rows
+from motet.envs.simulator import make_simulator, text_env_of
+
+
+def check_prompts(
+    env: ParallelTextEnv,
+    eval_env: ParallelTextEnv | None,
+    agents: Mapping[str, Agent],
+    config: TrainerConfig,
+) -> None:
+    """Encode the first prompts of all rows: too long a prompt stops before it costs time.
+
+    Of a stream those of the first rollout, and of the rows that are evaluated on: reading all would
+    cost more than it saves, or never end.
+
+    Raises:
+        ValueError: where a prompt does not fit into an agent's context.
+    """
+    rows: Iterable[int]
+    for each in (env, eval_env):
+        inner = text_env_of(each)
+        if each is None or inner is None:
+            continue
+        stream = stream_of(each)
+        if stream is None:
+            rows = range(len(inner.dataset))
+        elif each is eval_env:
+            rows = eval_rows(each, config.eval_num_samples)
+        else:
+            rows = wrapped_rows(stream, range(config.rollout_batch_size))
+        simulator = make_simulator(each)  # what wrappers make of the prompts counts
+        for row in rows:
+            first = simulator.start([row])[0]
+            for name, prompt in first.observations.items():
+                agent = agents[name]
+                if isinstance(agent, LMAgent) and first.infos[name].get("acts", True):
+                    agent.encode(prompt)
+
+
+def check_team(env: ParallelTextEnv, agents: Mapping[str, Agent]) -> None:
+    """Raise where agents are missing or too many.
+
+    Raises:
+        ValueError: with the names of both.
+    """
+    if set(agents) != set(env.possible_agents):
+        raise ValueError(
+            f"Expected an agent for each of {list(env.possible_agents)}, got {list(agents)}."
+        )
+
+
+def checked_config(
+    config: TrainerConfig | None, args: TrainerConfig | None, kind: type[TrainerConfig]
+) -> TrainerConfig:
+    """Return the config that was given by one of its two names, or the defaults.
+
+    Raises:
+        ValueError: where it was given twice.
+        TypeError: where it is another learner's.
+    """
+    if config is not None and args is not None:
+        raise ValueError("Expected config= or args=, which are the same; got both.")
+    given = config or args or kind()
+    if not isinstance(given, kind):
+        article = "an" if kind.__name__[0] in "AEIMOS" else "a"
+        raise TypeError(f"Expected {article} {kind.__name__} as config, got {given!r}.")
+    return given
+
+
+def checked_loggers(loggers: Sequence[Logger]) -> list[Logger]:
+    """Return loggers as a list.
+
+    Raises:
+        TypeError: where it is none, or holds something else.
+    """
+    if not isinstance(loggers, list | tuple):
+        raise TypeError(f"Expected a list of loggers, got {loggers!r}.")
+    for logger in loggers:
+        if not isinstance(logger, Logger):
+            raise TypeError(f"Expected loggers with log and close, got {logger!r}.")
+    return list(loggers)
+
+
+def check_wandb(wandb_config: Mapping[str, Any] | None) -> None:
+    """Raise where Weights & Biases is asked for and cannot be had.
+
+    Raises:
+        TypeError: where the options are no dict.
+        ImportError: where it is not installed.
+    """
+    if wandb_config is None:
+        return
+    if not isinstance(wandb_config, Mapping):
+        raise TypeError(
+            f"Expected wandb_config as a dict of options of wandb.init, got {wandb_config!r}."
+        )
+    require_wandb()
+
+
+def warn_if_nothing_learnt(*, stepped: bool) -> None:
+    """Warn where a run took no optimizer step."""
+    if not stepped:
+        warnings.warn(
+            "No optimizer step was taken: in every group all completions earned the same, so "
+            "that there was nothing to prefer. Check the reward function, or raise "
+            "num_generations or the temperature.",
+            stacklevel=4,
+        )
+
+
+def warn_if_one_turn(env: ParallelTextEnv, *, went_on: bool) -> None:
+    """Warn where no episode of a run had a second turn, although the task has several."""
+    inner = text_env_of(env)
+    if inner is None or inner.num_turns == 1 or went_on:
+        return
+    if inner.early_termination_threshold is None:
+        return  # a wrapper ended them, a TimeLimit say
+    warnings.warn(
+        f"Every group ended at turn 1 although num_turns={inner.num_turns}: the mean reward of "
+        f"each was above early_termination_threshold={inner.early_termination_threshold}. "
+        "Later turns were never trained; raise the threshold, or set it to None.",
+        stacklevel=4,
+    )

@@ -1,0 +1,392 @@
+"""The loop that learners share: collect a rollout, update, log, evaluate, save.
+
+A learner is a subclass with one method, `update`, from a rollout to metrics. What most of them do
+there ends in `optimize`: the optimizer steps over groups of completions with advantages.
+
+    class Imitate(Trainer):
+        def update(self, rollout):
+            return self.optimize(best_of_each_group(rollout))
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+import numpy as np
+from torch import Tensor
+
+from motet.agents import Agent, LMAgent
+from motet.algos.batch import Batch, Group, samples_by_agent, weighted_samples
+from motet.algos.checkpoint import read_checkpoint, rng_state, set_rng_state, write_checkpoint
+from motet.algos.checks import (
+    check_prompts,
+    check_team,
+    check_wandb,
+    checked_config,
+    checked_loggers,
+    warn_if_nothing_learnt,
+    warn_if_one_turn,
+)
+from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.config import TrainerConfig
+from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.logger import (
+    ConsoleLogger,
+    JSONLLogger,
+    Logger,
+    Loggers,
+    ProgressBar,
+    WandbLogger,
+)
+from motet.algos.losses import clipped_loss, policy_gradient_loss
+from motet.algos.metrics import means, rollout_metrics
+from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
+from motet.algos.rollout import Rollout
+from motet.algos.schedule import check_schedule, eval_rows, row_schedule
+from motet.algos.streaming import stream_of, wrapped_rows
+from motet.algos.team import trainable_policies, with_sampling
+from motet.algos.update import PolicyUpdater
+
+
+class TrainerOptions(TaskParts, total=False):
+    """What every trainer takes besides env, agents and config; see `Trainer`."""
+
+    args: TrainerConfig | None
+    eval_env: ParallelTextEnv | None
+    loggers: Sequence[Logger]
+    wandb_config: Mapping[str, Any] | None
+
+
+class Trainer(ABC):
+    """Train a team of language models on the rewards of their joint completions.
+
+    There are two ways to call it: with an env and a dict of agents,
+
+        MAGRPOTrainer(env=env, agents={"agent_0": a, "agent_1": b}, config=MAGRPOConfig())
+
+    or with the parts of a task, from which it builds a `TextEnv`,
+
+        MAGRPOTrainer(agents=[model, model], tokenizer=tokenizer, reward_func=f,
+                      train_dataset=rows, args=MAGRPOConfig())
+
+    Args:
+        env: a `TextEnv`, or any PettingZoo parallel env over strings with `clone()`.
+        agents: agent by name; or, with the parts, a list of models, agents or names to load.
+        config: settings. `args` is the same by another name.
+        args: see `config`.
+        eval_env: env with held-out rows.
+        loggers: where metrics go beside console and `output_dir`; `train` does not close them.
+        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+        **parts: see `TaskParts`.
+
+    Attributes:
+        config_class: what `config` must be.
+        config: settings.
+        agents: agent by name, as trained so far; they play in any env.
+        env: what they are trained on.
+        eval_env: what they are evaluated on, or None.
+        samplers: the agents with the config's sampling settings.
+        updaters: one for each policy that is trained.
+        rng: draws the order of rows and samples, and the seeds of rollouts.
+        num_env_steps: joint actions rewarded so far while training.
+
+    Raises:
+        ValueError: where arguments are missing or contradict each other.
+        TypeError: where the reward function or the transition cannot be called.
+    """
+
+    config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+
+    def __init__(
+        self,
+        env: ParallelTextEnv | None = None,
+        agents: Mapping[str, Agent] | Sequence[TeamMember] = (),
+        config: TrainerConfig | None = None,
+        *,
+        args: TrainerConfig | None = None,
+        eval_env: ParallelTextEnv | None = None,
+        loggers: Sequence[Logger] = (),
+        wandb_config: Mapping[str, Any] | None = None,
+        **parts: Unpack[TaskParts],
+    ) -> None:
+        self.config = checked_config(config, args, self.config_class)
+        self.env, self.eval_env = resolve_envs(env, eval_env, agents, parts, self.config)
+        self.agents = dict(agents) if isinstance(agents, Mapping) else build_team(agents, parts)
+        check_team(self.env, self.agents)
+        check_schedule(self.env, self.eval_env, self.config)
+        self.samplers = with_sampling(self.agents, **self.config.generation)
+        self.updaters = [
+            PolicyUpdater(policy, self.config, self.policy_loss)
+            for policy in trainable_policies(self.samplers)
+        ]
+        self.rng = np.random.default_rng(self.config.seed)
+        self.num_env_steps = 0
+        self._extra_loggers = checked_loggers(loggers)
+        check_wandb(wandb_config)
+        self._wandb_config = wandb_config
+        self._went_on = False
+        self._stepped = False
+        self._rollouts_done = 0
+        self._schedule_rng = ""  # as the schedule of the run was drawn
+        self._history: dict[str, list[float]] = defaultdict(list)  # since the last log entry
+
+    # --- what a learner writes ----------------------------------------------------------------
+
+    @abstractmethod
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Train on a rollout.
+
+        Returns:
+            `turn_k/...` and `train/...` metrics, among them those of `optimize`.
+        """
+
+    def policy_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss of a batch's completions, KL aside: a sum, weighted by `batch.weights`.
+
+        Args:
+            log_probs: (B, T) with gradient.
+            batch: on the same device.
+
+        Returns:
+            () loss.
+        """
+        sampled = batch.mask, batch.advantages, batch.weights
+        if self.config.clip_range is None:
+            return policy_gradient_loss(log_probs, *sampled)
+        return clipped_loss(log_probs, batch.old_log_probs, *sampled, self.config.clip_range)
+
+    # --- what users call ----------------------------------------------------------------------
+
+    def train(self, *, resume_from: str | Path | None = None) -> None:
+        """Train, with an evaluation before, in between and after where there are held-out rows.
+
+        Args:
+            resume_from: folder of a checkpoint of a like run, which goes on from there, to the bit
+                as if it had not stopped. Agents, env and settings are those that it began with;
+                how long it goes on, and what it logs, may differ.
+
+        Raises:
+            ValueError: where a prompt does not fit into an agent's context, or a checkpoint to the
+                run; nothing is trained.
+            FloatingPointError: where a loss or gradient is not finite.
+        """
+        check_prompts(self.env, self.eval_env, self.samplers, self.config)
+        if resume_from is None:
+            self._rollouts_done = 0
+            self._schedule_rng = rng_state(self.rng)
+            schedule = list(row_schedule(self.env, self.config, self.rng))
+        else:
+            schedule = self._resume(resume_from)
+        console = ConsoleLogger()
+        opened = Loggers(self._open_loggers(resumes=resume_from is not None))
+        loggers = Loggers([console, opened, *self._extra_loggers])
+        bar = ProgressBar(len(schedule), console.console, visible=self.config.progress_bar)
+        try:
+            with bar:
+                bar.advance_to(self._rollouts_done)
+                if resume_from is None:
+                    self._log_evaluation(loggers)
+                for index in range(self._rollouts_done + 1, len(schedule) + 1):
+                    for updater in self.updaters:
+                        updater.schedule((index - 1) / len(schedule))
+                    metrics = self._train_on(schedule[index - 1])
+                    self._rollouts_done = index
+                    bar.advance(
+                        metrics["rollout/reward_mean"],
+                        metrics["time/generation_tokens_per_second"],
+                    )
+                    self._report(metrics, loggers, last=index == len(schedule))
+                warn_if_one_turn(self.env, went_on=self._went_on)
+                warn_if_nothing_learnt(stepped=self._stepped)
+        finally:
+            opened.close()  # those that were passed in are their owner's to close
+
+    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+        """Play episodes on the held-out rows, or on those trained on where there are none.
+
+        Args:
+            num_samples: episodes per row.
+            do_sample: False takes the most likely tokens.
+        """
+        env = self.env if self.eval_env is None else self.eval_env
+        return evaluate(
+            env,
+            self.samplers,
+            eval_rows(env, self.config.eval_num_samples),
+            num_samples=num_samples,
+            do_sample=do_sample,
+            seed=self.config.seed,
+        )
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """Write one folder per language-model agent, each of which plain transformers loads.
+
+        Args:
+            output_dir: gets the folders `agent_0`, `agent_1`, ..., by the agents' names.
+        """
+        for name, agent in self.agents.items():
+            if isinstance(agent, LMAgent):
+                agent.save_pretrained(Path(output_dir) / name)
+
+    def save_checkpoint(self, output_dir: str | Path) -> None:
+        """Write what `train(resume_from=output_dir)` of a trainer made like this one goes on from.
+
+        It holds weights, optimizers, random states and counters; a write that is cut short leaves
+        the checkpoint that was there before.
+        """
+        write_checkpoint(output_dir, self.state_dict(), self.config, type(self).__name__)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what changes while training; a learner with more of it adds its own."""
+        return {
+            "policies": {each.policy.name: each.state_dict() for each in self.updaters},
+            "rng": rng_state(self.rng),
+            "schedule_rng": self._schedule_rng or rng_state(self.rng),
+            "num_env_steps": self.num_env_steps,
+            "rollouts_done": self._rollouts_done,
+            "went_on": self._went_on,
+            "stepped": self._stepped,
+            "history": {name: list(values) for name, values in self._history.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring the trainer into a state that `state_dict` returned.
+
+        Raises:
+            ValueError: where it is that of other policies; nothing is changed.
+        """
+        policies = state["policies"]
+        names = [each.policy.name for each in self.updaters]
+        if list(policies) != names:
+            raise ValueError(
+                f"Expected the policies of {names} in the checkpoint, got those of "
+                f"{list(policies)}."
+            )
+        for updater in self.updaters:
+            updater.check_state(policies[updater.policy.name])
+        for updater in self.updaters:
+            updater.load_state_dict(policies[updater.policy.name])
+        set_rng_state(self.rng, state["rng"])
+        self._schedule_rng = state["schedule_rng"]
+        self.num_env_steps = state["num_env_steps"]
+        self._rollouts_done = state["rollouts_done"]
+        self._went_on = state["went_on"]
+        self._stepped = state["stepped"]
+        self._history = defaultdict(list, {k: list(v) for k, v in state["history"].items()})
+
+    # --- one rollout --------------------------------------------------------------------------
+
+    def collect(self, rows: Sequence[int]) -> Rollout:
+        """Sample trees from rows, with the settings of the config and the next seed."""
+        return collect_rollouts(
+            self.env,
+            self.samplers,
+            rows,
+            num_generations=self.config.num_generations,
+            joint_mode=self.config.joint_mode,
+            seed=int(self.rng.integers(2**63)),
+        )
+
+    def optimize(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Take the optimizer steps of a rollout.
+
+        Args:
+            groups: of the agents that are trained; none takes no step.
+
+        Returns:
+            `train/...` metrics: `loss` and `grad_norm` (means over the steps, where there are any),
+            `num_optimizer_steps`, `learning_rate`, `tokens_computed`, and `kl` with one in the
+            loss.
+        """
+        steps = list(self._steps(groups))
+        metrics = {
+            "train/num_optimizer_steps": float(len(steps)),
+            "train/learning_rate": self.updaters[0].learning_rate,
+        }
+        if steps:
+            metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
+            metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
+            if self.config.kl_loss_coef:
+                sums = [sum(step[key] for step in steps) for key in ("kl", "completion_tokens")]
+                metrics["train/kl"] = sums[0] / sums[1]
+        metrics["train/tokens_computed"] = sum(step["tokens"] for step in steps)
+        return metrics
+
+    def _steps(self, groups: Sequence[Group]) -> Iterator[dict[str, float]]:
+        longest = max(
+            agent.generation.max_new_tokens
+            for updater in self.updaters
+            for agent in updater.policy.agents.values()
+        )
+        weighted = weighted_samples(groups, self.config.loss_type, longest)
+        size = self.config.train_batch_size or max(len(groups), 1)
+        for _ in range(self.config.num_iterations):
+            order = self.rng.permutation(len(groups))
+            for start in range(0, len(groups), size):
+                chunk = [weighted[i] for i in order[start : start + size]]
+                samples = samples_by_agent(chunk, scale=len(groups) / len(chunk))
+                for updater in self.updaters:
+                    own = {name: samples[name] for name in updater.policy.agents if name in samples}
+                    if own:
+                        yield updater.step(own)
+
+    def _train_on(self, rows: Sequence[int]) -> dict[str, float]:
+        start = time.perf_counter()
+        stream = stream_of(self.env)
+        rollout = self.collect(rows if stream is None else wrapped_rows(stream, rows))
+        collected = time.perf_counter()
+        metrics = self.update(rollout)
+        done = time.perf_counter()
+        self.num_env_steps += rollout.num_joint_actions
+        self._went_on |= len(rollout.levels) > 1
+        self._stepped |= metrics["train/num_optimizer_steps"] > 0
+        return {
+            **metrics,
+            **rollout_metrics(rollout),
+            "time/generation_tokens_per_second": rollout.num_tokens / (collected - start),
+            "time/update_tokens_per_second": metrics["train/tokens_computed"] / (done - collected),
+            "time/rollout_seconds": collected - start,
+            "time/update_seconds": done - collected,
+        }
+
+    # --- the order of things ------------------------------------------------------------------
+
+    def _resume(self, folder: str | Path) -> list[list[int]]:
+        """Load a checkpoint; return the schedule of its run, as long as the config says now."""
+        self.load_state_dict(read_checkpoint(folder, self.config, type(self).__name__))
+        drawn = np.random.default_rng()
+        set_rng_state(drawn, self._schedule_rng)
+        return list(row_schedule(self.env, self.config, drawn))
+
+    def _report(self, metrics: Mapping[str, float], loggers: Logger, *, last: bool) -> None:
+        """Log, evaluate and save what is due after a rollout."""
+        for name, value in metrics.items():
+            self._history[name].append(value)
+        done = self._rollouts_done
+        if done % self.config.logging_steps == 0 or last:
+            loggers.log(means(self._history), self.num_env_steps)
+            self._history.clear()
+        every = self.config.eval_interval
+        if last or (every and done % every == 0):
+            self._log_evaluation(loggers)
+        every = self.config.checkpoint_interval
+        if every and (last or done % every == 0) and self.config.output_dir is not None:
+            self.save_checkpoint(Path(self.config.output_dir) / "checkpoint")
+
+    def _log_evaluation(self, loggers: Logger) -> None:
+        if self.eval_env is None:
+            return
+        metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
+        loggers.log(metrics, self.num_env_steps)
+
+    def _open_loggers(self, *, resumes: bool) -> list[Logger]:
+        opened: list[Logger] = []
+        if self.config.output_dir is not None:
+            path = Path(self.config.output_dir) / "metrics.jsonl"
+            opened.append(JSONLLogger(path, after=self.num_env_steps if resumes else None))
+        if self._wandb_config is not None:
+            opened.append(WandbLogger(**self._wandb_config))
+        return opened
