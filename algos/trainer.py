@@ -130,7 +130,7 @@ class Trainer(ABC):
         self._went_on = False
         self._stepped = False
         self._rollouts_done = 0
-        self._schedule_rng = ""  # as the schedule of the run was drawn
+        self._schedule_seed = 0
         self._history: dict[str, list[float]] = defaultdict(list)  # since the last log entry
 
     # --- what a learner writes ----------------------------------------------------------------
@@ -176,10 +176,12 @@ class Trainer(ABC):
         check_prompts(self.env, self.eval_env, self.samplers, self.config)
         if resume_from is None:
             self._rollouts_done = 0
-            self._schedule_rng = rng_state(self.rng)
-            schedule = list(row_schedule(self.env, self.config, self.rng))
+            self._schedule_seed = int(self.rng.integers(2**63))
         else:
-            schedule = self._resume(resume_from)
+            self.load_state_dict(read_checkpoint(resume_from, self.config, type(self).__name__))
+        # of its own generator: the first rows of a longer run are those of a shorter one
+        orders = np.random.default_rng(self._schedule_seed)
+        schedule = list(row_schedule(self.env, self.config, orders))
         console = ConsoleLogger()
         opened = Loggers(self._open_loggers(resumes=resume_from is not None))
         loggers = Loggers([console, opened, *self._extra_loggers])
@@ -244,7 +246,7 @@ class Trainer(ABC):
         return {
             "policies": {each.policy.name: each.state_dict() for each in self.updaters},
             "rng": rng_state(self.rng),
-            "schedule_rng": self._schedule_rng or rng_state(self.rng),
+            "schedule_seed": self._schedule_seed,
             "num_env_steps": self.num_env_steps,
             "rollouts_done": self._rollouts_done,
             "went_on": self._went_on,
@@ -270,7 +272,7 @@ class Trainer(ABC):
         for updater in self.updaters:
             updater.load_state_dict(policies[updater.policy.name])
         set_rng_state(self.rng, state["rng"])
-        self._schedule_rng = state["schedule_rng"]
+        self._schedule_seed = state["schedule_seed"]
         self.num_env_steps = state["num_env_steps"]
         self._rollouts_done = state["rollouts_done"]
         self._went_on = state["went_on"]
@@ -353,13 +355,6 @@ class Trainer(ABC):
         }
 
     # --- the order of things ------------------------------------------------------------------
-
-    def _resume(self, folder: str | Path) -> list[list[int]]:
-        """Load a checkpoint; return the schedule of its run, as long as the config says now."""
-        self.load_state_dict(read_checkpoint(folder, self.config, type(self).__name__))
-        drawn = np.random.default_rng()
-        set_rng_state(drawn, self._schedule_rng)
-        return list(row_schedule(self.env, self.config, drawn))
 
     def _report(self, metrics: Mapping[str, float], loggers: Logger, *, last: bool) -> None:
         """Log, evaluate and save what is due after a rollout."""
