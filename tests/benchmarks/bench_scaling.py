@@ -14,8 +14,8 @@ another. There the turns have their feedback, of some 60 tokens, and completions
 the longer completions are beside prompts, the less there is to share, 2.7 times at G=4, T=3 where
 prompts are nothing.
 
-    make bench-scaling                                        # the embedded model; a quarter of an hour
-    make bench-scaling ARGS="--model smollm2 --repeats 3"     # the better part of an hour
+    make bench-scaling                                     # the embedded model; 15 minutes
+    make bench-scaling ARGS="--model smollm2 --repeats 3"  # the better part of an hour
 """
 
 import argparse
