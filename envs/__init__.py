@@ -9,13 +9,14 @@ from motet.envs.text_batch import TextBatch
 from motet.envs.text_env import TextEnv
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import ResetResult, StepResult, TextState
-from motet.envs.views import to_aec, to_gymnasium, to_sb3_vec_env
+from motet.envs.views import JointText, to_aec, to_gymnasium, to_sb3_vec_env
 from motet.envs.workers import RewardWorkers
 from motet.envs.wrappers import PickOfK
 
 __all__ = [
     "EnvCheckError",
     "EnvSpec",
+    "JointText",
     "PickOfK",
     "ResetResult",
     "RewardProcessor",

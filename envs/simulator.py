@@ -48,6 +48,8 @@ def step_siblings(
     simulator: Simulator,
     states: Sequence[Any],
     joint_actions: Sequence[Sequence[Mapping[str, Any]]],
+    *,
+    apart: bool = False,
 ) -> list[list[StepResult]]:
     """Try several joint actions from each state at once; those of a state are one group.
 
@@ -55,18 +57,19 @@ def step_siblings(
         simulator: plays them.
         states: (B,) states.
         joint_actions: (B,) lists; nothing is played from a state with an empty one.
+        apart: each joint action is a group of its own, as one that is played by itself.
 
     Returns:
         (B,) lists of results.
     """
-    groups = [i for i, tried in enumerate(joint_actions) for _ in tried]
+    places = [i for i, tried in enumerate(joint_actions) for _ in tried]
     flat = simulator.step(
-        [states[i] for i in groups],
+        [states[i] for i in places],
         [actions for tried in joint_actions for actions in tried],
-        groups,
+        range(len(places)) if apart else places,
     )
     results: list[list[StepResult]] = [[] for _ in joint_actions]
-    for i, result in zip(groups, flat, strict=True):
+    for i, result in zip(places, flat, strict=True):
         results[i].append(result)
     return results
 
@@ -189,7 +192,7 @@ class ClonedEpisodes:
                     f"{str(dict(actions))[:400]}."
                 )
         rewards = {name: float(reward) for name, reward in rewards.items()}
-        credit = _credit(rewards, infos) if self.has_rows else None
+        credit = credit_in_infos(rewards, infos) if self.has_rows else None
         return StepResult(env, observations, rewards, terminations, truncations, infos, credit)
 
 
@@ -228,7 +231,7 @@ def whole_clone(env: Any) -> Any:
     return twin
 
 
-def _credit(
+def credit_in_infos(
     rewards: Mapping[str, float], infos: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, float], int] | None:
     """Return what infos say that the turn alone paid, None where a layer has paid otherwise."""

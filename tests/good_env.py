@@ -112,6 +112,16 @@ class FixedStart(Good):
         return {a: f"{a} {self.turn} {self.length}" for a in agents}
 
 
+class Cut(Good):
+    """Ends `ann` by truncation, after `bob` has left by termination."""
+
+    def step(self, actions):
+        observations, rewards, ended, cut, infos = super().step(actions)
+        cut = {agent: agent == "ann" and ended[agent] for agent in ended}
+        ended = {agent: ended[agent] and not cut[agent] for agent in ended}
+        return observations, rewards, ended, cut, infos
+
+
 class GoodWrapper(BaseParallelWrapper):
     """Shouts, and implements snapshots as a wrapper should."""
 

@@ -1,6 +1,5 @@
 """Put what agents read into a template."""
 
-import string
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,12 +7,11 @@ from typing import Any
 from motet.envs.task.parts import check_takes
 from motet.envs.text_state import StepResult
 from motet.envs.wrappers.per_agent import one_each
+from motet.envs.wrappers.text_template import Parts, fill_template, parse_template
 from motet.envs.wrappers.wrapper import Infos, Observations, Wrapper
 
 FIELDS = ("observation", "agent", "turn", "num_agents")
 Template = str | Callable[[str, str, int], str]
-
-_Parts = tuple[str | int, ...]  # texts, and indices into FIELDS
 
 
 class PromptTemplate(Wrapper):
@@ -77,7 +75,7 @@ class PromptTemplate(Wrapper):
             text = template(observation, agent, turn)
         else:
             values = (observation, agent, str(turn), str(len(self._templates)))
-            text = "".join([part if isinstance(part, str) else values[part] for part in template])
+            text = fill_template(template, values)
         if not isinstance(text, str):
             raise TypeError(
                 f"Expected a string from the template of {agent}, got {text!r} of type "
@@ -92,9 +90,9 @@ class PromptTemplate(Wrapper):
         return text
 
 
-def _compiled(template: Any) -> _Parts | Callable[[str, str, int], str]:
+def _compiled(template: Any) -> Parts | Callable[[str, str, int], str]:
     if isinstance(template, str):
-        return _parsed(template)
+        return parse_template(template, FIELDS, ["observation"])
     if not callable(template):
         raise TypeError(
             "Expected a string or a function f(observation, agent, turn) as template, got "
@@ -103,30 +101,3 @@ def _compiled(template: Any) -> _Parts | Callable[[str, str, int], str]:
     check_takes(template, "template", "observation", "agent", "turn")
     function: Callable[[str, str, int], str] = template
     return function
-
-
-def _parsed(template: str) -> _Parts:
-    expected = "Expected a template of text and " + ", ".join(f"{{{name}}}" for name in FIELDS)
-    try:
-        parsed = list(string.Formatter().parse(template))
-    except ValueError as exc:
-        raise ValueError(
-            f"{expected}, got {template!r}: {exc}; write {{{{ and }}}} for braces."
-        ) from exc
-    parts: list[str | int] = []
-    for text, name, spec, conversion in parsed:
-        parts.append(text)
-        if name is None:
-            continue
-        if name not in FIELDS or spec or conversion:
-            shown = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
-            raise ValueError(
-                f"{expected}, got {template!r} with {{{shown}}}; write {{{{ and }}}} for braces."
-            )
-        parts.append(FIELDS.index(name))
-    if 0 not in parts:
-        raise ValueError(
-            f"{expected}, got {template!r} without {{observation}}; pass a function to leave it "
-            "out."
-        )
-    return tuple(parts)

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from asymmetric_envs import crowd
-from good_env import Good
+from good_env import Cut, Good
 from gymnasium import error, spaces
 from gymnasium.utils.env_checker import check_env as check_gymnasium
 from gymnasium.utils.env_checker import data_equivalence
@@ -40,16 +40,6 @@ def ragged(**kwargs):
 def quietly(test, *arguments):
     with contextlib.redirect_stdout(io.StringIO()):
         test(*arguments)
-
-
-class Cut(Good):
-    """Ends `ann` by truncation, after `bob` has left by termination."""
-
-    def step(self, actions):
-        observations, rewards, ended, cut, infos = super().step(actions)
-        cut = {agent: agent == "ann" and ended[agent] for agent in ended}
-        ended = {agent: ended[agent] and not cut[agent] for agent in ended}
-        return observations, rewards, ended, cut, infos
 
 
 # --- AEC -------------------------------------------------------------------------------------
