@@ -5,6 +5,7 @@ from motet.agents.embedded import pocket, pocket_path
 from motet.agents.generation import GenerationConfig
 from motet.agents.lm_agent import LMAgent
 from motet.agents.scripted import FixedAgent, RandomAgent, ReplayAgent
+from motet.agents.space_agent import SpaceAgent
 
 __all__ = [
     "Agent",
@@ -17,6 +18,7 @@ __all__ = [
     "LMAgent",
     "RandomAgent",
     "ReplayAgent",
+    "SpaceAgent",
     "pocket",
     "pocket_path",
 ]

@@ -2,11 +2,12 @@
 
 import math
 import types
+from collections.abc import Collection
 from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
-def check_fields(settings: Any) -> None:
+def check_fields(settings: Any, *, others: Collection[str] = ()) -> None:
     """Raise where a field of a dataclass is not what its annotation says.
 
     Whole numbers pass for float, True and False only for bool, and numbers must be finite.
@@ -14,6 +15,7 @@ def check_fields(settings: Any) -> None:
     Args:
         settings: a dataclass instance whose fields are int, float, bool, str, a `Literal` of
             strings, or one of these or None.
+        others: names of fields that are checked elsewhere.
 
     Raises:
         TypeError: where a value has another type.
@@ -21,6 +23,8 @@ def check_fields(settings: Any) -> None:
     """
     hints = get_type_hints(type(settings))
     for field in fields(settings):
+        if field.name in others:
+            continue
         value, hint = getattr(settings, field.name), hints[field.name]
         options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         if value is None and type(None) in options:

@@ -15,12 +15,22 @@ import numpy as np
 
 from motet.agents import Agent, Completion
 from motet.agents.agent import CachingAgent, wants_contexts
+from motet.algos.best_branch import only_best
+from motet.algos.joint_policy import (
+    JointAnswers,
+    JointPolicy,
+    Team,
+    agents_of,
+    check_joint_answers,
+    with_drafts,
+)
 from motet.algos.rollout import Node, Rollout
 from motet.algos.team import check_agent
 from motet.envs.simulator import Simulator, make_simulator, step_siblings
 from motet.envs.text_state import StepResult
 
 JointMode = Literal["aligned", "cross"]
+Branches = Literal["all", "best"]
 
 # A tree has G^T leaves (aligned) or G^(N*T) (cross): beyond this many joint actions in one turn it
 # is a mistake rather than a plan.
@@ -61,11 +71,12 @@ class _Live:
 
 def collect_rollouts(
     env: ParallelTextEnv,
-    agents: Mapping[str, Agent],
+    agents: Team,
     rows: Sequence[int],
     *,
     num_generations: int,
     joint_mode: JointMode = "aligned",
+    branches: Branches = "all",
     seed: int | None = None,
 ) -> Rollout:
     """Let a team act from each of several rows, with every branch going on to the next turn.
@@ -84,39 +95,45 @@ def collect_rollouts(
     Args:
         env: a `TextEnv`, bare or wrapped, or any PettingZoo parallel env over strings with
             `clone()`.
-        agents: agent by name. One object under several names shares its policy and its batch.
+        agents: agent by name. One object under several names shares its policy and its batch. Or a
+            `JointPolicy`, whose k-th answers belong together.
         rows: dataset rows; for envs without a dataset, seeds of `reset`.
         num_generations: G.
         joint_mode: how answers are joined.
+        branches: "best" goes on with the joint action of each node that the turn pays most for,
+            and with no other (`motet.algos.best_branch`); each is judged by itself where episodes
+            end early, since no other is played.
         seed: makes the rollout reproducible.
 
     Returns:
         The trees.
 
     Raises:
-        ValueError: where the agents are not those of the env, the mode is unknown, G is below 1,
-            there are no rows, a reward is not finite, or one turn would have more than
-            `MAX_JOINT_ACTIONS` joint actions.
+        ValueError: where the agents are not those of the env, a mode is unknown or asks a
+            `JointPolicy` for more than it has, G is below 1, there are no rows, a reward is not
+            finite, or one turn would have more than `MAX_JOINT_ACTIONS` joint actions.
         TypeError: where an agent is none, or answers in another shape than asked for.
     """
-    _check(env, agents, num_generations, joint_mode)
+    _check(env, agents_of(agents), num_generations, joint_mode)
+    _check_branches(agents, joint_mode, branches)
     if len(rows) == 0:
         raise ValueError("Expected at least one row to collect from, got none.")
     simulator = make_simulator(env)
     with ExitStack() as caches:
-        for agent in {id(agent): agent for agent in agents.values()}.values():
+        for agent in {id(agent): agent for agent in agents_of(agents).values()}.values():
             if wants_contexts(agent) and isinstance(agent, CachingAgent):
                 caches.enter_context(agent.keeping_caches())
-        levels = _grown(simulator, agents, rows, num_generations, joint_mode, seed)
+        levels = _grown(simulator, agents, rows, num_generations, joint_mode, branches, seed)
     return Rollout(tuple(env.possible_agents), levels)
 
 
 def _grown(
     simulator: Simulator,
-    agents: Mapping[str, Agent],
+    agents: Team,
     rows: Sequence[int],
     num_generations: int,
     joint_mode: JointMode,
+    branches: Branches,
     seed: int | None,
 ) -> tuple[tuple[Node, ...], ...]:
     """Play turn after turn until every branch has ended; return the nodes by level."""
@@ -132,13 +149,19 @@ def _grown(
                 f"turn {len(levels) + 1}; lower num_generations or the number of rows, or use "
                 "joint_mode='aligned'."
             )
-        completions = _act(agents, live, num_generations, seeds.spawn(1)[0])
+        answers = _answers(agents, live, num_generations, seeds.spawn(1)[0])
+        completions = [each.completions for each in answers]
         joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
         results = step_siblings(
-            simulator, [node.state for node in live], _actions(live, completions, joint)
+            simulator,
+            [node.state for node in live],
+            _actions(live, completions, joint),
+            apart=branches == "best",
         )
         nodes, live = _level(live, completions, joint, results, turn=len(levels) + 1)
-        levels.append(nodes)
+        if branches == "best":
+            nodes, live = only_best(nodes, live)
+        levels.append(with_drafts(nodes, answers))
     return tuple(levels)
 
 
@@ -155,6 +178,36 @@ def _check(
         raise ValueError(f"Expected num_generations of at least 1, got {num_generations}.")
     if joint_mode not in ("aligned", "cross"):
         raise ValueError(f"Expected joint_mode 'aligned' or 'cross', got {joint_mode!r}.")
+
+
+def _check_branches(team: Team, joint_mode: str, branches: str) -> None:
+    if branches not in ("all", "best"):
+        raise ValueError(f"Expected branches 'all' or 'best', got {branches!r}.")
+    if isinstance(team, JointPolicy) and joint_mode == "cross":
+        raise ValueError(
+            f"Expected joint_mode='aligned' for {type(team).__name__}, got 'cross': its agents "
+            "have read each other's k-th answers, which fit no others."
+        )
+
+
+def _answers(
+    team: Team,
+    live: Sequence[_Live],
+    num_generations: int,
+    seeds: np.random.SeedSequence,
+) -> list[JointAnswers]:
+    """Ask the team for its answers at all live nodes, agent by agent or all together."""
+    if not isinstance(team, JointPolicy):
+        return [JointAnswers(group) for group in _act(team, live, num_generations, seeds)]
+    seen = [{name: node.observations[name] for name in node.acting} for node in live]
+    answers = team.act_together(
+        seen,
+        num_generations,
+        seed=int(seeds.generate_state(1)[0]),
+        contexts=[node.said for node in live],
+    )
+    check_joint_answers(team, answers, seen, num_generations)
+    return answers
 
 
 def _act(

@@ -1,12 +1,13 @@
 """How good a team is, without training it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from motet.agents import Agent
+from motet.algos.best_branch import best_chains
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.joint_policy import JointPolicy, Team
 from motet.algos.metrics import team_rewards
 from motet.algos.rollout import Rollout
 from motet.algos.streaming import stream_of
@@ -22,7 +23,8 @@ class Evaluation:
         metrics: `reward_mean` (over all turns played), `return_mean` (sum over an episode's
             turns, then the mean), `final_reward_mean` (each episode's last turn), and
             `turn_k/reward_mean` over the episodes that reached turn k. Rewards are the team's:
-            the mean over its agents.
+            the mean over its agents. `num_completions` and `num_tokens` are what it cost: all that
+            was written, drafts and rejected samples included.
         rollout: every episode, a chain of nodes with one joint action each.
     """
 
@@ -32,10 +34,11 @@ class Evaluation:
 
 def evaluate(
     env: ParallelTextEnv,
-    agents: Mapping[str, Agent],
+    agents: Team,
     rows: Sequence[int] | None = None,
     *,
     num_samples: int = 1,
+    best_of: int = 1,
     do_sample: bool = True,
     seed: int = 0,
 ) -> Evaluation:
@@ -46,16 +49,20 @@ def evaluate(
 
     Args:
         env: as for `collect_rollouts`.
-        agents: agent by name.
+        agents: agent by name, or a `JointPolicy`.
         rows: dataset rows (default: all, unless they are a stream), or seeds for an env without a
             dataset.
         num_samples: episodes per row, in each of which random wrappers draw anew; of a seed s,
             those of the seeds s * num_samples onwards.
+        best_of: joint completions that are tried in each turn, of which the one that the turn pays
+            most for is played. It looks at the rewards, which no team can: an upper bound for what
+            these agents can say, not a policy.
         do_sample: False takes the most likely tokens instead of sampling.
         seed: makes the result reproducible.
 
     Raises:
-        ValueError: where `rows` is missing for an env without a dataset or with a stream.
+        ValueError: where `rows` is missing for an env without a dataset or with a stream, a number
+            is below 1, or the best is asked for of completions that are all the same.
     """
     inner = text_env_of(env)
     if rows is None:
@@ -69,18 +76,32 @@ def evaluate(
                 "unknown; got None."
             )
         rows = range(len(inner.dataset))
-    if num_samples < 1:
-        raise ValueError(f"Expected num_samples of at least 1, got {num_samples}.")
+    for name, number in (("num_samples", num_samples), ("best_of", best_of)):
+        if number < 1:
+            raise ValueError(f"Expected {name} of at least 1, got {number}.")
+    if best_of > 1 and not do_sample:
+        raise ValueError(
+            f"Expected do_sample=True with best_of={best_of}, got False: the most likely "
+            "completions are the same each time."
+        )
     if not do_sample:
-        agents = with_sampling(agents, do_sample=False)
+        agents = _greedy(agents)
     # without rows, the samples of one seed must not share the env's noise
     repeated = [
         row if inner is not None else row * num_samples + sample
         for row in rows
         for sample in range(num_samples)
     ]
-    rollout = collect_rollouts(env, agents, repeated, num_generations=1, seed=seed)
+    rollout = best_chains(
+        collect_rollouts(env, agents, repeated, num_generations=best_of, branches="best", seed=seed)
+    )
     return Evaluation(_metrics(rollout), rollout)
+
+
+def _greedy(team: Team) -> Team:
+    if isinstance(team, JointPolicy):
+        return team.with_agents(with_sampling(team.agents, do_sample=False))
+    return with_sampling(team, do_sample=False)
 
 
 def _metrics(rollout: Rollout) -> dict[str, float]:
@@ -99,4 +120,6 @@ def _metrics(rollout: Rollout) -> dict[str, float]:
         **{
             f"turn_{k}/reward_mean": float(np.mean(level)) for k, level in enumerate(turns, start=1)
         },
+        "num_completions": float(rollout.num_completions),
+        "num_tokens": float(rollout.num_tokens),
     }

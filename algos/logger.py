@@ -38,11 +38,13 @@ class ConsoleLogger:
         self.console = console or Console()
 
     def log(self, metrics: Metrics, step: int) -> None:
-        """Print one line; timings and gradient norms are left to the other loggers."""
+        """Print one line; timings, counts and gradient norms are left to the other loggers."""
         shown = [
             f"{name} {value:.3f}"
             for name, value in metrics.items()
-            if name.startswith(("turn_", "eval/")) and "std" not in name
+            if name.startswith(("turn_", "eval/"))
+            and not name.startswith("eval/num_")
+            and "std" not in name
         ]
         if shown:
             line = f"step {step:>6}  " + "  ".join(shown)

@@ -26,12 +26,15 @@ class Node:
         joint_actions: (J, N) which answer of each acting agent, in the order of `completions`.
         rewards: (J,) by agent.
         ended: (J,) whether the episode ended with that joint action.
-        children: (J,) index of the child in the next level, None where the episode ended.
+        children: (J,) index of the child in the next level, None where the episode ended, or where
+            only the best joint action went on and this is another.
         turns_credited: (J,) how many turns the reward counts for: more than one where a branch
             that ended early is credited for the turns it did not need (`TextEnv`).
         state: the env's global view as text, for central critics; "" where nobody asked for it.
         greedy_rewards: by agent, the rewards of the most likely joint completion from here on, turn
             by turn to the end of its episode; empty where nobody asked for them.
+        drafts: by agent, completions that were written on the way and are in no joint action: what
+            a `JointPolicy` let its agents read, or samples that were rejected.
     """
 
     row: int
@@ -45,6 +48,7 @@ class Node:
     turns_credited: tuple[int, ...]
     state: str = ""
     greedy_rewards: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    drafts: dict[str, tuple[Completion, ...]] = field(default_factory=dict)
 
     def choices(self, agent: str) -> list[int]:
         """Return (J,) which of the agent's own answers is in each joint action."""
@@ -75,14 +79,14 @@ class Rollout:
         return sum(len(node.joint_actions) for node in self.nodes())
 
     @property
+    def num_completions(self) -> int:
+        """Number of completions written by all agents, drafts included."""
+        return sum(1 for _ in self._written())
+
+    @property
     def num_tokens(self) -> int:
-        """Number of tokens written by all agents."""
-        return sum(
-            len(completion.completion_ids)
-            for node in self.nodes()
-            for group in node.completions.values()
-            for completion in group
-        )
+        """Number of tokens written by all agents, drafts included."""
+        return sum(len(completion.completion_ids) for completion in self._written())
 
     def save(self, path: str | Path) -> None:
         """Write JSONL: a header with the agents, then a line per node."""
@@ -103,16 +107,19 @@ class Rollout:
             levels[line.pop("level")].append(_node(line))
         return cls(tuple(header["agents"]), tuple(map(tuple, levels)))
 
+    def _written(self) -> Iterator[Completion]:
+        for node in self.nodes():
+            for groups in (node.completions, node.drafts):
+                for group in groups.values():
+                    yield from group
+
 
 def _node(line: Mapping[str, Any]) -> Node:
     return Node(
         row=line["row"],
         turn=line["turn"],
         observations=line["observations"],
-        completions={
-            name: tuple(_completion(item) for item in group)
-            for name, group in line["completions"].items()
-        },
+        completions=_completions(line["completions"]),
         joint_actions=tuple(map(tuple, line["joint_actions"])),
         rewards={name: tuple(values) for name, values in line["rewards"].items()},
         ended=tuple(line["ended"]),
@@ -120,7 +127,12 @@ def _node(line: Mapping[str, Any]) -> Node:
         turns_credited=tuple(line["turns_credited"]),
         state=line["state"],
         greedy_rewards={name: tuple(own) for name, own in line["greedy_rewards"].items()},
+        drafts=_completions(line["drafts"]),
     )
+
+
+def _completions(groups: Mapping[str, Any]) -> dict[str, tuple[Completion, ...]]:
+    return {name: tuple(_completion(item) for item in group) for name, group in groups.items()}
 
 
 def _completion(item: Mapping[str, Any]) -> Completion:

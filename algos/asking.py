@@ -1,0 +1,85 @@
+"""Ask the agents of a team, each distinct one once for all that it is asked at the same time.
+
+Wide batches are where the speed of a language model is: one object under several names, and all
+nodes of all rows, go into one `act`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from motet.agents import Agent, Completion
+from motet.agents.agent import wants_contexts
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one agent is asked at one place.
+
+    Attributes:
+        name: of the agent.
+        observation: what it sees.
+        context: its own last completion on the way there; only agents that want one get it.
+    """
+
+    name: str
+    observation: str
+    context: Completion | None = None
+
+
+def ask(
+    agents: Mapping[str, Agent],
+    questions: Sequence[Question],
+    num_generations: int,
+    seeds: np.random.SeedSequence,
+) -> list[tuple[Completion, ...]]:
+    """Ask every distinct agent once for all of its questions.
+
+    Args:
+        agents: agent by name.
+        questions: (Q,) in any order.
+        num_generations: G, independent answers to each.
+        seeds: gives each distinct agent a seed.
+
+    Returns:
+        (Q,) tuples of (G,) completions.
+
+    Raises:
+        TypeError: where an agent answers in another shape than asked for.
+    """
+    asked: dict[int, list[int]] = {}
+    for place, question in enumerate(questions):
+        asked.setdefault(id(agents[question.name]), []).append(place)
+    answers: list[tuple[Completion, ...]] = [()] * len(questions)
+    for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
+        agent = agents[questions[places[0]].name]
+        told: dict[str, Any] = {}
+        if wants_contexts(agent):
+            told["contexts"] = [questions[place].context for place in places]
+        groups = agent.act(
+            [questions[place].observation for place in places],
+            num_generations,
+            seed=int(seed.generate_state(1)[0]),
+            **told,
+        )
+        _check_answers(agent, groups, len(places), num_generations)
+        for place, group in zip(places, groups, strict=True):
+            answers[place] = tuple(group)
+    return answers
+
+
+def _check_answers(agent: Agent, groups: object, wanted: int, num_generations: int) -> None:
+    """An agent of somebody else's may answer in another shape than it was asked for."""
+    shaped = isinstance(groups, list) and all(
+        isinstance(group, list | tuple)
+        and len(group) == num_generations
+        and all(isinstance(completion, Completion) for completion in group)
+        for group in groups
+    )
+    if not shaped or len(cast("list[Any]", groups)) != wanted:
+        raise TypeError(
+            f"Expected {wanted} lists of {num_generations} Completions from "
+            f"{type(agent).__name__}.act, got {str(groups)[:200]}."
+        )
