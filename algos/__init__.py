@@ -7,12 +7,33 @@ P prompt tokens, T completion tokens (of a tree: turns), V vocabulary.
 from motet.algos.advantages import Baseline, group_mean, leave_one_out, no_baseline
 from motet.algos.baselines import mareinforce, marloo
 from motet.algos.batch import Batch
-from motet.algos.collect import JointMode, collect_rollouts
+from motet.algos.centralised import centralised_magrpo
+from motet.algos.collect import Branches, JointMode, collect_rollouts
 from motet.algos.config import LRSchedulerType, TrainerConfig
+from motet.algos.discussion import Discussion
 from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.fixed_baselines import (
+    best_of_n,
+    discussion_team,
+    frozen_team,
+    pipeline_team,
+    random_team,
+    scripted_team,
+)
+from motet.algos.fixed_config import (
+    BestOfNConfig,
+    DiscussionConfig,
+    FrozenConfig,
+    PipelineConfig,
+    RandomConfig,
+    ScriptedConfig,
+)
+from motet.algos.fixed_team import FixedTeam
+from motet.algos.joint_policy import JointAnswers, JointPolicy
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
 from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.pipeline import Pipeline
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
 from motet.algos.rollout import Node, Rollout
 from motet.algos.trainer import Trainer
@@ -22,28 +43,47 @@ __all__ = [
     "AlgorithmSpec",
     "Baseline",
     "Batch",
+    "BestOfNConfig",
+    "Branches",
     "ConsoleLogger",
+    "Discussion",
+    "DiscussionConfig",
     "Evaluation",
+    "FixedTeam",
+    "FrozenConfig",
     "JSONLLogger",
+    "JointAnswers",
     "JointMode",
+    "JointPolicy",
     "LRSchedulerType",
     "Logger",
     "MAGRPOConfig",
     "MAGRPOTrainer",
     "Node",
+    "Pipeline",
+    "PipelineConfig",
+    "RandomConfig",
     "Rollout",
+    "ScriptedConfig",
     "Trainer",
     "TrainerConfig",
     "WandbLogger",
+    "best_of_n",
+    "centralised_magrpo",
     "collect_rollouts",
+    "discussion_team",
     "evaluate",
+    "frozen_team",
     "group_mean",
     "leave_one_out",
     "make",
     "mareinforce",
     "marloo",
     "no_baseline",
+    "pipeline_team",
+    "random_team",
     "register",
     "registry",
+    "scripted_team",
     "spec",
 ]

@@ -69,7 +69,7 @@ def resolve_envs(
     _check_names(parts)
     for name, given in (("env", env), ("eval_env", eval_env)):
         if given is not None:
-            _check_env(name, given)
+            check_parallel_env(name, given)
     if env is None:
         if eval_env is not None:
             raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
@@ -115,7 +115,12 @@ def _check_names(parts: TaskParts) -> None:
             )
 
 
-def _check_env(name: str, env: object) -> None:
+def check_parallel_env(name: str, env: object) -> None:
+    """Raise where something is no env that rollouts can be collected from.
+
+    Raises:
+        TypeError: with what it lacks.
+    """
     if isinstance(env, str):
         raise TypeError(f"Expected an env as {name}, got the text {env!r}; use envs.make({env!r}).")
     methods = ("reset", "step", "clone")

@@ -1,0 +1,78 @@
+"""Centralised MAGRPO: one policy writes for all agents through a joint prompt and a parser.
+
+It is MAGRPO with one agent (that is: GRPO over turns) in the view `motet.envs.JointText`, the
+centralised baseline that "LLM Collaboration with Multi-Agent Reinforcement Learning" (Liu et al.
+2025, arXiv 2508.04652) compares decentralised teams with. It departs from it in one thing: the
+paper's joint formats are its tasks' own, here they are a prompt function and a parser for any env.
+
+What to know when it is compared with a team: it has one set of weights where a team of separate
+agents has N, its completions are as long as those of all agents together, so that
+`max_new_tokens` has to be, and how well the base model keeps to the form is part of the result
+(`infos["team"]["missing"]`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from motet.agents import Agent
+from motet.algos.collect import ParallelTextEnv
+from motet.algos.magrpo import MAGRPOTrainer
+from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.registration import register
+from motet.algos.trainer import TrainerOptions
+from motet.envs import JointText
+from motet.envs.views.joint_text import TEAM
+
+
+@register("centralised-magrpo")
+def centralised_magrpo(
+    *,
+    env: ParallelTextEnv,
+    agents: Agent | Mapping[str, Agent],
+    config: MAGRPOConfig | None = None,
+    view: Mapping[str, Any] | None = None,
+    **options: Unpack[TrainerOptions],
+) -> MAGRPOTrainer:
+    """MAGRPO with one policy that writes for all agents.
+
+    Args:
+        env: what to train on; it is put into a `JointText`, unless it is one.
+        agents: the one agent; or a dict that has it alone, under any names.
+        config: a `MAGRPOConfig`.
+        view: options of `JointText`: `prompt_fn`, `parser`, `reward`.
+        **options: see `Trainer`; `eval_env` is put into the same view.
+
+    Returns:
+        A trainer whose `env` and `eval_env` are the views, and whose one agent, "team", plays in
+        them.
+
+    Raises:
+        ValueError: where there are several agents, or options for a view that is there already.
+    """
+    options["eval_env"] = _viewed(options.get("eval_env"), view)
+    return MAGRPOTrainer(_viewed(env, view), {TEAM: _only(agents)}, config, **options)
+
+
+def _viewed(env: Any, view: Mapping[str, Any] | None) -> Any:
+    if env is None:
+        return None
+    if not isinstance(env, JointText):
+        return JointText(env, **(view or {}))
+    if view is not None:
+        raise ValueError(
+            f"Expected view= for an env that is not in one yet, got {env} and {list(view)}; give "
+            "them to its JointText."
+        )
+    return env
+
+
+def _only(agents: Agent | Mapping[str, Agent]) -> Agent:
+    if not isinstance(agents, Mapping):
+        return agents
+    different = {id(agent): agent for agent in agents.values()}
+    if len(different) != 1:
+        raise ValueError(
+            f"Expected one agent that writes for all, got {len(different)} different ones in "
+            f"{list(agents)}; pass the one alone, or the same under all names."
+        )
+    return next(iter(different.values()))
