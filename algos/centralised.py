@@ -1,14 +1,17 @@
 """Centralised MAGRPO: one policy writes for all agents through a joint prompt and a parser.
 
-It is MAGRPO with one agent (that is: GRPO over turns) in the view `motet.envs.JointText`, the
-centralised baseline that "LLM Collaboration with Multi-Agent Reinforcement Learning" (Liu et al.
-2025, arXiv 2508.04652) compares decentralised teams with. It departs from it in one thing: the
-paper's joint formats are its tasks' own, here they are a prompt function and a parser for any env.
+It is MAGRPO (Liu et al. 2025, arXiv 2508.04652) with one agent, that is GRPO over turns, in the
+view `motet.envs.JointText`: the team of one that decentralised teams are to be compared with. Every
+token of a completion is trained on the reward of all its sections.
 
-What to know when it is compared with a team: it has one set of weights where a team of separate
-agents has N, its completions are as long as those of all agents together, so that
-`max_new_tokens` has to be, and how well the base model keeps to the form is part of the result
-(`infos["team"]["missing"]`).
+    algos.make("centralised-magrpo", env, agents.pocket(), view={"parser": my_parser})
+
+Pitfalls of the comparison:
+
+1. It has one set of weights where a team of separate agents has N.
+2. Its completions are as long as those of all agents together: `max_new_tokens` has to be, too.
+3. How well the model keeps to the form is part of the result; `infos["team"]["missing"]` says who
+   got no text.
 """
 
 from collections.abc import Mapping

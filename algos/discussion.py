@@ -1,14 +1,15 @@
 """One round of discussion: all agents draft, read each other's drafts, and write what they play.
 
-After "Improving Factuality and Reasoning in Language Models through Multiagent Debate" (Du et al.
-2023, arXiv 2305.14325), which this departs from:
+The one-round discussion that "LLM Collaboration with Multi-Agent Reinforcement Learning" (Liu et
+al. 2025, arXiv 2508.04652) has among its baselines. It comes from "Improving Factuality and
+Reasoning in Language Models through Multiagent Debate" (Du et al. 2023, arXiv 2305.14325), and
+departs from that:
 
-1. There is one round; the paper has two or three.
-2. Every agent plays its own final text, which the env joins; the paper takes a majority of answers
-   to one question.
+1. There is one round; the debate has several.
+2. Every agent plays its own final text, which the env joins; a debate ends in one answer to one
+   question.
 3. Drafts and final texts are separate prompts, in which an agent's own draft stands only where the
-   template puts it; with `history="append"` the final text goes on from the draft by token ids, as
-   the paper's conversations do.
+   template puts it; with `history="append"` the final text goes on from the draft by token ids.
 
 It writes twice as many completions as a team that answers at once; the drafts are in
 `Node.drafts`, so that they are counted.

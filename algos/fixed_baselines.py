@@ -42,7 +42,7 @@ from motet.algos.fixed_team import FixedTeam
 from motet.algos.parts import check_parallel_env
 from motet.algos.pipeline import Pipeline
 from motet.algos.registration import register
-from motet.algos.team import check_agent, with_sampling
+from motet.algos.team import with_sampling
 
 Config = TypeVar("Config", bound=FixedConfig)
 Scripted = Agent | str | Callable[[str], str]
@@ -206,9 +206,7 @@ def _checked(config: Config | None, kind: type[Config]) -> Config:
 
 
 def _samplers(agents: Mapping[str, Agent], config: SamplingConfig) -> dict[str, Agent]:
-    for name, agent in _by_name(agents).items():
-        check_agent(name, agent)
-    return with_sampling(agents, **config.generation)
+    return with_sampling(_by_name(agents), **config.generation)
 
 
 def _by_name(agents: object) -> Mapping[str, Any]:

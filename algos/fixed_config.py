@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from motet.agents import GenerationConfig, RandomAgent
 from motet.agents.checks import check_fields
@@ -22,12 +22,15 @@ class FixedConfig:
         output_dir: folder for `metrics.jsonl`; None writes no log.
     """
 
+    checked_apart: ClassVar[tuple[str, ...]] = ()
+    """Fields that are neither numbers nor words."""
+
     eval_num_samples: int | None = None
     seed: int = 42
     output_dir: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, others=("texts", "template", "order"))
+        check_fields(self, others=self.checked_apart)
         if self.eval_num_samples is not None and self.eval_num_samples < 1:
             raise ValueError(
                 f"Expected eval_num_samples of at least 1, got {self.eval_num_samples}."
@@ -50,6 +53,8 @@ class RandomConfig(FixedConfig):
     Attributes:
         texts: what each agent picks from, all equally likely; None draws from its action space.
     """
+
+    checked_apart: ClassVar[tuple[str, ...]] = ("texts",)
 
     texts: Sequence[str] | None = None
 
@@ -125,6 +130,8 @@ class PipelineConfig(SamplingConfig):
         order: names in the order in which they write; None for that of the agents.
     """
 
+    checked_apart: ClassVar[tuple[str, ...]] = ("template", "order")
+
     template: Template = PIPELINE_TEMPLATE
     order: Sequence[str] | None = None
 
@@ -143,6 +150,8 @@ class DiscussionConfig(SamplingConfig):
     Attributes:
         template: what an agent reads before it writes its final text; see `Discussion`.
     """
+
+    checked_apart: ClassVar[tuple[str, ...]] = ("template",)
 
     template: Template = DISCUSSION_TEMPLATE
 

@@ -19,6 +19,7 @@ from motet.algos.joint_policy import Team, agents_of
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, Loggers, WandbLogger
 from motet.algos.parts import check_parallel_env
 from motet.algos.schedule import eval_rows
+from motet.algos.team import check_agent
 
 
 class FixedTeam:
@@ -43,7 +44,7 @@ class FixedTeam:
 
     Raises:
         ValueError: where the agents are not those of the envs.
-        TypeError: where an env or a logger is none.
+        TypeError: where an env, an agent or a logger is none.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class FixedTeam:
             if each is not None:
                 check_parallel_env(name, each)
                 check_team(each, self.agents)
+        for name, agent in self.agents.items():
+            check_agent(name, agent)
         self.num_env_steps = 0
         self._best_of = best_of
         self._loggers = checked_loggers(loggers)

@@ -1,9 +1,10 @@
 """A sequential pipeline: in each turn the agents write one after the other and read on.
 
-The first sees its observation alone, the second also what the first has just written, and so on.
-Beside a team that writes at the same time it shows what reading each other is worth; it is the
-"sequential pipeline" of multi-agent papers, for any env and any agents. It costs as many stages per
-turn as there are agents, one behind the other, and the same number of completions.
+The first sees its observation alone, the second also what the first has just written, and so on:
+the sequential pipeline that "LLM Collaboration with Multi-Agent Reinforcement Learning" (Liu et al.
+2025, arXiv 2508.04652) has among its baselines, here for any env and any agents, in every turn, and
+with the prompt as a parameter. It costs as many stages per turn as there are agents, one behind the
+other, and as many completions as a team that writes at the same time.
 
     evaluate(env, Pipeline(team))
     collect_rollouts(env, Pipeline(team), rows, num_generations=4)

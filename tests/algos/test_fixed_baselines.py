@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from asymmetric_envs import describe_and_guess
+from gymnasium import spaces
 from tiny import LETTERS, CountingAgent, letter_agent, matching_env, tiny_agent
 
 from motet import algos
@@ -138,6 +139,12 @@ def test_a_space_agent_is_seeded_and_leaves_the_space_alone() -> None:
     assert SpaceAgent(space, seed=1).act(["x"] * 9) == SpaceAgent(space, seed=1).act(["x"] * 9)
     untouched = TextSpace(seed=0)
     assert [space.sample() for _ in range(5)] == [untouched.sample() for _ in range(5)]
+
+
+@pytest.mark.parametrize("space", [None, spaces.Discrete(3), spaces.Box(0, 1)])
+def test_a_space_agent_wants_texts(space: object) -> None:
+    with pytest.raises(TypeError, match=r"Expected a space (with sample and seed|of texts), got"):
+        SpaceAgent(space)
 
 
 def test_frozen_is_what_evaluate_says_of_the_team() -> None:
@@ -536,6 +543,8 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         PipelineConfig(order="agent_0")
     with pytest.raises(TypeError, match="Expected an agent for agent_0, with a method act, got s"):
         algos.make("frozen", env, dict.fromkeys(NAMES, "a"))
+    with pytest.raises(TypeError, match="Expected an agent for agent_0, with a method act, got t"):
+        algos.make("scripted", env, dict.fromkeys(NAMES, FixedAgent))
     with pytest.raises(TypeError, match="a text or a function as answer, got 3"):
         algos.make("scripted", env, dict.fromkeys(NAMES, 3))
     with pytest.raises(TypeError, match="agents= as a dict by name, got list"):
