@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from motet.agents import Agent, Completion
 from motet.agents.agent import CachingAgent, wants_contexts
+from motet.algos.asking import Question, ask
 from motet.algos.best_branch import only_best
 from motet.algos.joint_policy import (
     JointAnswers,
@@ -217,44 +218,13 @@ def _act(
     seeds: np.random.SeedSequence,
 ) -> list[dict[str, tuple[Completion, ...]]]:
     """Ask every distinct agent once for all its observations; return answers by live node."""
-    asked: dict[int, list[tuple[int, str]]] = {}
-    for index, node in enumerate(live):
-        for name in node.acting:
-            asked.setdefault(id(agents[name]), []).append((index, name))
-    answers: list[dict[str, tuple[Completion, ...]]] = [{} for _ in live]
-    for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
-        agent = agents[places[0][1]]
-        told: dict[str, Any] = {}
-        if wants_contexts(agent):
-            told["contexts"] = [live[index].said.get(name) for index, name in places]
-        groups = agent.act(
-            [live[index].observations[name] for index, name in places],
-            num_generations,
-            seed=int(seed.generate_state(1)[0]),
-            **told,
-        )
-        _check_answers(agent, groups, len(places), num_generations)
-        for (index, name), group in zip(places, groups, strict=True):
-            answers[index][name] = tuple(group)
-    return [
-        {name: group[name] for name in node.acting}
-        for node, group in zip(live, answers, strict=True)
+    questions = [
+        Question(name, node.observations[name], node.said.get(name))
+        for node in live
+        for name in node.acting
     ]
-
-
-def _check_answers(agent: Agent, groups: object, wanted: int, num_generations: int) -> None:
-    """An agent of somebody else's may answer in another shape than it was asked for."""
-    shaped = isinstance(groups, list) and all(
-        isinstance(group, list | tuple)
-        and len(group) == num_generations
-        and all(isinstance(completion, Completion) for completion in group)
-        for group in groups
-    )
-    if not shaped or len(cast("list[Any]", groups)) != wanted:
-        raise TypeError(
-            f"Expected {wanted} lists of {num_generations} Completions from "
-            f"{type(agent).__name__}.act, got {str(groups)[:200]}."
-        )
+    groups = iter(ask(agents, questions, num_generations, seeds))
+    return [{name: next(groups) for name in node.acting} for node in live]
 
 
 def _joint_actions(
