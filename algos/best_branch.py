@@ -1,6 +1,6 @@
 """Go on with the best joint action of each node only: a greedy tree.
 
-AT-GRPO samples its trees like this (Zhao et al. 2025, arXiv 2510.11062), and a team that plays
+AT-GRPO samples trees of this kind (Zhao et al. 2025, arXiv 2510.11062), and a team that plays
 best-of-n is one seen from its best branches. Of equally good ones it is the first. Best is what the
 turn alone pays the team, the mean over its agents; what a branch would be worth later is not known
 when it is chosen.
