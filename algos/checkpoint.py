@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from motet.algos.config import TrainerConfig
+
 FILE_NAME = "trainer_state.pt"
 VERSION = 1
 
@@ -27,7 +29,7 @@ _FREE = {
 
 
 def write_checkpoint(
-    folder: str | Path, state: Mapping[str, Any], config: object, learner: str
+    folder: str | Path, state: Mapping[str, Any], config: TrainerConfig, learner: str
 ) -> None:
     """Write a state; a write that is cut short leaves what was there before.
 
@@ -48,7 +50,7 @@ def write_checkpoint(
     half.replace(path)
 
 
-def read_checkpoint(folder: str | Path, config: object, learner: str) -> dict[str, Any]:
+def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> dict[str, Any]:
     """Read a state that a like run wrote.
 
     Args:

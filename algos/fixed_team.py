@@ -86,7 +86,7 @@ class FixedTeam:
             ValueError: where it is of another learner or of other settings.
         """
         if resume_from is not None:
-            read_checkpoint(resume_from, self.config, self._name)
+            read_checkpoint(resume_from, self._settings, self._name)
         opened: list[Logger] = []
         if self.config.output_dir is not None:
             opened.append(JSONLLogger(Path(self.config.output_dir) / "metrics.jsonl"))
@@ -130,7 +130,11 @@ class FixedTeam:
 
     def save_checkpoint(self, output_dir: str | Path) -> None:
         """Write which team with which settings this is: all that `train(resume_from=...)` needs."""
-        write_checkpoint(output_dir, {}, self.config, self._name)
+        write_checkpoint(output_dir, {}, self._settings, self._name)
+
+    @property
+    def _settings(self) -> Any:
+        return self.config  # checkpoints read the fields of any dataclass
 
     @property
     def _name(self) -> str:
