@@ -17,12 +17,14 @@ from motet.agents import Agent, Completion
 from motet.agents.agent import CachingAgent, wants_contexts
 from motet.algos.asking import Question, ask
 from motet.algos.best_branch import only_best
+from motet.algos.greedy import GreedyEpisodes
 from motet.algos.joint_policy import (
     JointAnswers,
     JointPolicy,
     Team,
     agents_of,
     check_joint_answers,
+    greedy_team,
     with_drafts,
 )
 from motet.algos.rollout import Node, Rollout
@@ -69,8 +71,38 @@ class _Live:
         """Agents whose action counts this turn; the others' are ignored and sent empty."""
         return [name for name in self.observations if self.infos[name].get("acts", True)]
 
+    def actions(self, chosen: Mapping[str, Completion]) -> dict[str, str]:
+        """Return a joint action for the env from what the acting agents say."""
+        said = {name: completion.text for name, completion in chosen.items()}
+        return {**dict.fromkeys(self.observations, ""), **said}
 
-def collect_rollouts(
+    def after(self, chosen: Mapping[str, Completion], result: StepResult) -> "_Live":
+        """Return the state that follows what the acting agents said."""
+        seen = {name: result.observations[name] for name in result.live}
+        return _Live(self.row, result.state, seen, result.infos, {**self.said, **chosen})
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How trees are to be grown; see `collect_rollouts`."""
+
+    num_generations: int
+    joint_mode: JointMode
+    branches: Branches
+
+    def check_size(self, live: Sequence[_Live], turn: int) -> None:
+        """Raise where a turn would have too many joint actions."""
+        exponents = [len(node.acting) if self.joint_mode == "cross" else 1 for node in live]
+        total = sum(self.num_generations**exponent for exponent in exponents)
+        if total > MAX_JOINT_ACTIONS:
+            raise ValueError(
+                f"Expected at most {MAX_JOINT_ACTIONS} joint actions in a turn, got {total} at "
+                f"turn {turn}; lower num_generations or the number of rows, or use "
+                "joint_mode='aligned'."
+            )
+
+
+def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
     env: ParallelTextEnv,
     agents: Team,
     rows: Sequence[int],
@@ -79,6 +111,7 @@ def collect_rollouts(
     joint_mode: JointMode = "aligned",
     branches: Branches = "all",
     seed: int | None = None,
+    greedy_baseline: bool = False,
 ) -> Rollout:
     """Let a team act from each of several rows, with every branch going on to the next turn.
 
@@ -105,6 +138,8 @@ def collect_rollouts(
             and with no other (`motet.algos.best_branch`); each is judged by itself where episodes
             end early, since no other is played.
         seed: makes the rollout reproducible.
+        greedy_baseline: play a greedy episode from every node, too, and keep its rewards there
+            (`motet.algos.greedy`); what is sampled is the same with it and without.
 
     Returns:
         The trees.
@@ -120,50 +155,58 @@ def collect_rollouts(
     if len(rows) == 0:
         raise ValueError("Expected at least one row to collect from, got none.")
     simulator = make_simulator(env)
+    greedy: Team = greedy_team(agents) if greedy_baseline else {}
+    plan = _Plan(num_generations, joint_mode, branches)
     with ExitStack() as caches:
-        for agent in {id(agent): agent for agent in agents_of(agents).values()}.values():
+        asked = [*agents_of(agents).values(), *agents_of(greedy).values()]
+        for agent in {id(agent): agent for agent in asked}.values():
             if wants_contexts(agent) and isinstance(agent, CachingAgent):
                 caches.enter_context(agent.keeping_caches())
-        levels = _grown(simulator, agents, rows, num_generations, joint_mode, branches, seed)
+        levels = _grown(simulator, agents, greedy, rows, plan, seed)
     return Rollout(tuple(env.possible_agents), levels)
 
 
 def _grown(
     simulator: Simulator,
     agents: Team,
+    greedy: Team,
     rows: Sequence[int],
-    num_generations: int,
-    joint_mode: JointMode,
-    branches: Branches,
+    plan: _Plan,
     seed: int | None,
 ) -> tuple[tuple[Node, ...], ...]:
     """Play turn after turn until every branch has ended; return the nodes by level."""
     seeds = np.random.SeedSequence(seed)
     live = _started(simulator, rows)
     levels: list[tuple[Node, ...]] = []
-    while live:
-        exponents = [len(node.acting) if joint_mode == "cross" else 1 for node in live]
-        total = sum(num_generations**exponent for exponent in exponents)
-        if total > MAX_JOINT_ACTIONS:
-            raise ValueError(
-                f"Expected at most {MAX_JOINT_ACTIONS} joint actions in a turn, got {total} at "
-                f"turn {len(levels) + 1}; lower num_generations or the number of rows, or use "
-                "joint_mode='aligned'."
-            )
-        answers = _answers(agents, live, num_generations, seeds.spawn(1)[0])
+    episodes = GreedyEpisodes[_Live](
+        lambda live, seeds: [each.completions for each in _answers(greedy, live, 1, seeds)]
+    )
+    while live or episodes.running:
+        turn = len(levels) + 1
+        plan.check_size(live, turn)
+        turn_seeds = seeds.spawn(1)[0]
+        answers = _answers(agents, live, plan.num_generations, turn_seeds)
         completions = [each.completions for each in answers]
-        joint = [_joint_actions(len(group), num_generations, joint_mode) for group in completions]
+        joint = [
+            _joint_actions(len(group), plan.num_generations, plan.joint_mode)
+            for group in completions
+        ]
+        if greedy:
+            episodes.begin(live, depth=len(levels))
+        beside, greedy_actions = episodes.act(turn_seeds.spawn(1)[0])
         results = step_siblings(
             simulator,
-            [node.state for node in live],
-            _actions(live, completions, joint),
-            apart=branches == "best",
+            [node.state for node in live + beside],
+            _actions(live, completions, joint) + greedy_actions,
+            apart=plan.branches == "best",
         )
-        nodes, live = _level(live, completions, joint, results, turn=len(levels) + 1)
-        if branches == "best":
-            nodes, live = only_best(nodes, live)
-        levels.append(with_drafts(nodes, answers))
-    return tuple(levels)
+        episodes.advance(results[len(live) :])
+        if live:
+            nodes, live = _level(live, completions, joint, results[: len(live)], turn=turn)
+            if plan.branches == "best":
+                nodes, live = only_best(nodes, live)
+            levels.append(with_drafts(nodes, answers))
+    return episodes.recorded(levels)
 
 
 def _check(
@@ -198,6 +241,8 @@ def _answers(
     seeds: np.random.SeedSequence,
 ) -> list[JointAnswers]:
     """Ask the team for its answers at all live nodes, agent by agent or all together."""
+    if not live:
+        return []
     if not isinstance(team, JointPolicy):
         return [JointAnswers(group) for group in _act(team, live, num_generations, seeds)]
     seen = [{name: node.observations[name] for name in node.acting} for node in live]
@@ -242,18 +287,16 @@ def _actions(
     joint: Sequence[tuple[tuple[int, ...], ...]],
 ) -> list[list[dict[str, str]]]:
     return [
-        [
-            {
-                **dict.fromkeys(node.observations, ""),
-                **{
-                    name: group[k].text
-                    for (name, group), k in zip(answers.items(), picks, strict=True)
-                },
-            }
-            for picks in choices
-        ]
+        [node.actions(_chosen(answers, picks)) for picks in choices]
         for node, answers, choices in zip(live, completions, joint, strict=True)
     ]
+
+
+def _chosen(
+    answers: Mapping[str, tuple[Completion, ...]], picks: Sequence[int]
+) -> dict[str, Completion]:
+    """Return what each acting agent says in a joint action."""
+    return {name: group[k] for (name, group), k in zip(answers.items(), picks, strict=True)}
 
 
 def _started(simulator: Simulator, rows: Sequence[int]) -> list[_Live]:
@@ -294,12 +337,7 @@ def _level(
         for result, picks in zip(siblings, choices, strict=True):
             children.append(None if result.ended else len(following))
             if not result.ended:
-                seen = {name: result.observations[name] for name in result.live}
-                chosen = {
-                    name: group[k] for (name, group), k in zip(answers.items(), picks, strict=True)
-                }
-                said = {**node.said, **chosen}
-                following.append(_Live(node.row, result.state, seen, result.infos, said))
+                following.append(node.after(_chosen(answers, picks), result))
         nodes.append(
             Node(
                 row=node.row,

@@ -7,11 +7,10 @@ import numpy as np
 
 from motet.algos.best_branch import best_chains
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
-from motet.algos.joint_policy import JointPolicy, Team
+from motet.algos.joint_policy import Team, greedy_team
 from motet.algos.metrics import team_rewards
 from motet.algos.rollout import Rollout
 from motet.algos.streaming import stream_of
-from motet.algos.team import with_sampling
 from motet.envs.simulator import text_env_of
 
 
@@ -85,7 +84,7 @@ def evaluate(
             "completions are the same each time."
         )
     if not do_sample:
-        agents = _greedy(agents)
+        agents = greedy_team(agents)
     # without rows, the samples of one seed must not share the env's noise
     repeated = [
         row if inner is not None else row * num_samples + sample
@@ -96,12 +95,6 @@ def evaluate(
         collect_rollouts(env, agents, repeated, num_generations=best_of, branches="best", seed=seed)
     )
     return Evaluation(_metrics(rollout), rollout)
-
-
-def _greedy(team: Team) -> Team:
-    if isinstance(team, JointPolicy):
-        return team.with_agents(with_sampling(team.agents, do_sample=False))
-    return with_sampling(team, do_sample=False)
 
 
 def _metrics(rollout: Rollout) -> dict[str, float]:

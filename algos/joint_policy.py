@@ -11,6 +11,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from motet.agents import Agent, Completion
 from motet.algos.rollout import Node
+from motet.algos.team import with_sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,12 @@ Team = Mapping[str, Agent] | JointPolicy
 def agents_of(team: Team) -> Mapping[str, Agent]:
     """Return the agents of a team, by name."""
     return team.agents if isinstance(team, JointPolicy) else team
+
+
+def greedy_team(team: Team) -> Team:
+    """Return the team with language models that take their most likely tokens."""
+    agents = with_sampling(agents_of(team), do_sample=False)
+    return team.with_agents(agents) if isinstance(team, JointPolicy) else agents
 
 
 def with_drafts(nodes: Sequence[Node], answers: Sequence[JointAnswers]) -> tuple[Node, ...]:

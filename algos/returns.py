@@ -103,6 +103,42 @@ def rollout_returns(
     return levels
 
 
+def rollout_greedy_returns(rollout: Rollout, discount: float) -> list[list[dict[str, float]]]:
+    """Return what the most likely joint completions earned from every node on.
+
+    R = sum_k discount^k r_k over the turns k of the greedy episode from the node; a last reward
+    that counts for several turns is added as in `credited_rewards`. A KL in the return is no part
+    of it: greedy completions have no sampled token to measure it by.
+
+    Args:
+        rollout: the trees, collected with `greedy_baseline=True`.
+        discount: weight of the next turn.
+
+    Returns:
+        By level, node and agent: the return.
+
+    Raises:
+        ValueError: where greedy completions were not collected.
+    """
+    return [
+        [{name: _greedy_return(node, name, discount) for name in node.rewards} for node in level]
+        for level in rollout.levels
+    ]
+
+
+def _greedy_return(node: Node, agent: str, discount: float) -> float:
+    if agent not in node.greedy_rewards:
+        raise ValueError(
+            f"Expected a rollout with the rewards of greedy completions, got none for {agent} at "
+            f"turn {node.turn} of row {node.row}; collect it with greedy_baseline=True."
+        )
+    rewards = node.greedy_rewards[agent]
+    stayed = len(rewards) == max(map(len, node.greedy_rewards.values()))
+    # the last reward once for each turn that it counts for; one who left had no part in it
+    credited = (*rewards, *rewards[-1:] * (node.greedy_turns_credited - 1 if stayed else 0))
+    return sum(discount**turn * reward for turn, reward in enumerate(credited))
+
+
 def _paid(node: Node, agent: str, costs: Mapping[Completion, float] | None) -> Tensor:
     """Return (J,) what each joint action costs an agent, 0 for one that waits at the node."""
     if costs is None or agent not in node.completions:

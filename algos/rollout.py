@@ -33,6 +33,7 @@ class Node:
         state: the env's global view as text, for central critics; "" where nobody asked for it.
         greedy_rewards: by agent, the rewards of the most likely joint completion from here on, turn
             by turn to the end of its episode; empty where nobody asked for them.
+        greedy_turns_credited: how many turns the last of these counts for, as `turns_credited`.
         drafts: by agent, completions that were written on the way and are in no joint action: what
             a `JointPolicy` let its agents read, or samples that were rejected.
     """
@@ -48,6 +49,7 @@ class Node:
     turns_credited: tuple[int, ...]
     state: str = ""
     greedy_rewards: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    greedy_turns_credited: int = 1
     drafts: dict[str, tuple[Completion, ...]] = field(default_factory=dict)
 
     def choices(self, agent: str) -> list[int]:
@@ -75,7 +77,7 @@ class Rollout:
 
     @property
     def num_joint_actions(self) -> int:
-        """Number of env steps taken."""
+        """Number of joint actions in the trees."""
         return sum(len(node.joint_actions) for node in self.nodes())
 
     @property
@@ -85,8 +87,16 @@ class Rollout:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens written by all agents, drafts included."""
+        """Number of tokens written by all agents, drafts included; greedy episodes keep none."""
         return sum(len(completion.completion_ids) for completion in self._written())
+
+    @property
+    def num_env_steps(self) -> int:
+        """Number of env steps taken: the joint actions, and the turns of greedy episodes."""
+        greedy = sum(
+            max(map(len, node.greedy_rewards.values()), default=0) for node in self.nodes()
+        )
+        return self.num_joint_actions + greedy
 
     def save(self, path: str | Path) -> None:
         """Write JSONL: a header with the agents, then a line per node."""
@@ -127,6 +137,7 @@ def _node(line: Mapping[str, Any]) -> Node:
         turns_credited=tuple(line["turns_credited"]),
         state=line["state"],
         greedy_rewards={name: tuple(own) for name, own in line["greedy_rewards"].items()},
+        greedy_turns_credited=line["greedy_turns_credited"],
         drafts=_completions(line["drafts"]),
     )
 
