@@ -4,8 +4,16 @@ Dimension letters, in all docstrings: N agents, G generations, J joint actions, 
 P prompt tokens, T completion tokens (of a tree: turns), V vocabulary.
 """
 
-from motet.algos.advantages import Baseline, group_mean, leave_one_out, no_baseline
-from motet.algos.baselines import mareinforce, marloo
+from motet.algos.advantages import (
+    Baseline,
+    LearningBaseline,
+    greedy_return,
+    group_max,
+    group_mean,
+    leave_one_out,
+    no_baseline,
+)
+from motet.algos.baselines import grpo, mareinforce, maremax, maremax_group, marloo, rae
 from motet.algos.batch import Batch
 from motet.algos.centralised import centralised_magrpo
 from motet.algos.collect import Branches, JointMode, collect_rollouts
@@ -29,6 +37,8 @@ from motet.algos.fixed_config import (
     ScriptedConfig,
 )
 from motet.algos.fixed_team import FixedTeam
+from motet.algos.grouping import GroupBy
+from motet.algos.grpo_config import GRPOConfig
 from motet.algos.joint_policy import JointAnswers, JointPolicy
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
@@ -36,6 +46,7 @@ from motet.algos.magrpo_config import MAGRPOConfig
 from motet.algos.pipeline import Pipeline
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
 from motet.algos.rollout import Node, Rollout
+from motet.algos.running_mean import RunningMean
 from motet.algos.trainer import Trainer
 
 __all__ = [
@@ -51,11 +62,14 @@ __all__ = [
     "Evaluation",
     "FixedTeam",
     "FrozenConfig",
+    "GRPOConfig",
+    "GroupBy",
     "JSONLLogger",
     "JointAnswers",
     "JointMode",
     "JointPolicy",
     "LRSchedulerType",
+    "LearningBaseline",
     "Logger",
     "MAGRPOConfig",
     "MAGRPOTrainer",
@@ -64,6 +78,7 @@ __all__ = [
     "PipelineConfig",
     "RandomConfig",
     "Rollout",
+    "RunningMean",
     "ScriptedConfig",
     "Trainer",
     "TrainerConfig",
@@ -74,13 +89,19 @@ __all__ = [
     "discussion_team",
     "evaluate",
     "frozen_team",
+    "greedy_return",
+    "group_max",
     "group_mean",
+    "grpo",
     "leave_one_out",
     "make",
     "mareinforce",
+    "maremax",
+    "maremax_group",
     "marloo",
     "no_baseline",
     "pipeline_team",
+    "rae",
     "random_team",
     "register",
     "registry",

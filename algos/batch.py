@@ -5,7 +5,7 @@ where a tokenizer uses one id for both.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,9 +13,6 @@ import torch
 from torch import Tensor
 
 from motet.agents import Completion
-from motet.algos.advantages import Baseline, group_advantages
-from motet.algos.returns import credit
-from motet.algos.rollout import Rollout
 
 LossType = Literal["sequence_sum", "sequence_mean", "token_mean", "constant"]
 Advantage = float | tuple[float, ...]
@@ -37,11 +34,6 @@ class Group:
     turn: int
     completions: tuple[Completion, ...]
     advantages: tuple[Advantage, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of completion tokens."""
-        return sum(len(completion.completion_ids) for completion in self.completions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,48 +99,12 @@ class Batch:
         )
 
 
-def rollout_groups(
-    rollout: Rollout,
-    returns: Sequence[Sequence[Mapping[str, Tensor]]],
-    agents: Sequence[str],
-    *,
-    baseline: Baseline,
-    normalize: bool,
-) -> tuple[list[Group], list[Group]]:
-    """Return the groups that have an advantage, and those that do not.
-
-    Args:
-        rollout: the trees.
-        returns: (J,) returns by level, node and agent, from `rollout_returns`.
-        agents: whose groups to return.
-        baseline: what is subtracted from the returns of a group.
-        normalize: whether to divide by the group's standard deviation.
-
-    Returns:
-        Groups with advantages, and the groups without spread, whose advantages are 0.
-    """
-    groups: list[Group] = []
-    without: list[Group] = []
-    for level, level_returns in zip(rollout.levels, returns, strict=True):
-        for node, node_returns in zip(level, level_returns, strict=True):
-            for agent in node.completions:
-                if agent not in agents:
-                    continue
-                completions = node.completions[agent]
-                credits = credit(
-                    node_returns[agent], torch.tensor(node.choices(agent)), len(completions)
-                )
-                advantages = group_advantages(credits, baseline, normalize=normalize)
-                known: list[float] = (
-                    advantages.tolist() if advantages is not None else [0.0] * len(completions)
-                )
-                group = Group(agent, node.turn, completions, tuple(known))
-                (without if advantages is None else groups).append(group)
-    return groups, without
-
-
 def weighted_samples(
-    groups: Sequence[Group], loss_type: LossType, max_new_tokens: int
+    groups: Sequence[Group],
+    loss_type: LossType,
+    max_new_tokens: int,
+    *,
+    mask_truncated: bool = False,
 ) -> list[list[Sample]]:
     """Give each completion its share in the loss.
 
@@ -161,22 +117,30 @@ def weighted_samples(
             completion's tokens, "sequence_mean" averages them, "token_mean" averages over all
             tokens of the agent's turn, "constant" divides by `max_new_tokens`.
         max_new_tokens: the divisor of "constant".
+        mask_truncated: leave out completions that were cut (DAPO, Yu et al. 2025, arXiv
+            2503.14476, section 3.4): their tokens are not averaged over, but in a mean over
+            completions they are still counted, as in TRL.
 
     Returns:
         Samples by group; completions without tokens are left out, as nothing of them is trained.
     """
+
+    def num_trained(completion: Completion) -> int:
+        cut = mask_truncated and completion.finish_reason == "length"
+        return 0 if cut else len(completion.completion_ids)
+
     count: dict[tuple[str, int], int] = defaultdict(int)
     tokens: dict[tuple[str, int], int] = defaultdict(int)
     for group in groups:
         count[group.agent, group.turn] += 1
-        tokens[group.agent, group.turn] += group.num_tokens
+        tokens[group.agent, group.turn] += sum(map(num_trained, group.completions))
     weighted = []
     for group in groups:
         key = group.agent, group.turn
         share = 1 / (len(group.completions) * count[key])
         samples = []
         for completion, advantage in zip(group.completions, group.advantages, strict=True):
-            length = len(completion.completion_ids)
+            length = num_trained(completion)
             if not length:
                 continue
             weight = {

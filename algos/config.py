@@ -24,8 +24,9 @@ class TrainerConfig:
             rows of a stream; None for 100.
         rollout_batch_size: rows per rollout; wider is faster per row.
         train_batch_size: groups per optimizer step, over all agents; None takes all of a rollout.
-            The later steps of a rollout are slightly off-policy; `clip_range` bounds that.
-        num_iterations: optimizer passes over each rollout; more than one needs `clip_range`.
+            The later steps of a rollout are slightly off-policy; `clip_range` and
+            `importance_sampling_cap` bound that.
+        num_iterations: optimizer passes over each rollout; more than one needs one of these two.
         agent_learning_rate: AdamW's learning rate, at the start.
         lr_scheduler_type: "constant", or "linear" to bring it down to zero over the rollouts.
         weight_decay: AdamW's weight decay.
@@ -39,6 +40,11 @@ class TrainerConfig:
             it to the learner: MAGRPO does, most of its relatives do not.
         loss_type: what the tokens of a group are averaged over; see `weighted_samples`.
         clip_range: clip probability ratios to 1 +- this (PPO); None trains on log-probabilities.
+        clip_range_high: clip them to 1 + this from above instead (DAPO); None is `clip_range`.
+        importance_sampling_cap: weigh each token's gradient by its probability ratio, cut off
+            above this (IMPALA): for completions of an older policy. None does not weigh.
+        mask_truncated_completions: leave completions that `max_new_tokens` cut out of the loss (and
+            of a KL in it); they stay in the group that the others are compared with (DAPO).
         kl_coef: weight of the KL to the policy as training began; 0 has no reference, which is a
             second copy of the weights otherwise.
         kl_estimator: how it is estimated from sampled tokens; see `motet.algos.kl`.
@@ -85,6 +91,9 @@ class TrainerConfig:
     advantage_normalization: bool | None = None
     loss_type: LossType = "sequence_sum"
     clip_range: float | None = None
+    clip_range_high: float | None = None
+    importance_sampling_cap: float | None = None
+    mask_truncated_completions: bool = False
     kl_coef: float = 0.0
     kl_estimator: KLEstimator = "k3"
     kl_in: KLPlace = "loss"
@@ -118,19 +127,14 @@ class TrainerConfig:
                 f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
                 "None: checkpoints need a folder."
             )
-        if self.num_iterations > 1 and self.clip_range is None:
-            raise ValueError(
-                f"Expected a clip_range with num_iterations={self.num_iterations}, got None: after "
-                "the first pass the completions come from an older policy. Set clip_range=0.2, or "
-                "num_iterations=1."
-            )
+        _check_ratios(self)
 
     def _check_ranges(self) -> None:
         for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"Expected {name} of at least 1, got {value}.")
-        for name in ("agent_learning_rate", "max_grad_norm", "clip_range"):
+        for name in _ABOVE_ZERO:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Expected {name} above 0, got {value}.")
@@ -157,6 +161,33 @@ class TrainerConfig:
         return self.kl_coef if self.kl_in == "return" else 0.0
 
 
+def _check_ratios(config: TrainerConfig) -> None:
+    clip_range, cap = config.clip_range, config.importance_sampling_cap
+    if config.num_iterations > 1 and clip_range is None and cap is None:
+        raise ValueError(
+            f"Expected a clip_range with num_iterations={config.num_iterations}, got None: after "
+            "the first pass the completions come from an older policy. Set clip_range=0.2, or "
+            "importance_sampling_cap=2.0, or num_iterations=1."
+        )
+    if clip_range is not None and cap is not None:
+        raise ValueError(
+            f"Expected clip_range or importance_sampling_cap, got {clip_range} and {cap}: both "
+            "weigh tokens by the same probability ratio, which would count twice. Set one to None."
+        )
+    if config.clip_range_high is not None and clip_range is None:
+        raise ValueError(
+            f"Expected a clip_range with clip_range_high={config.clip_range_high}, got None: it "
+            "is the upper end of that range. Set clip_range=0.2, or clip_range_high=None."
+        )
+
+
+_ABOVE_ZERO = (
+    "agent_learning_rate",
+    "max_grad_norm",
+    "clip_range",
+    "clip_range_high",
+    "importance_sampling_cap",
+)
 _AT_LEAST_ONE = (
     "num_train_epochs",
     "num_rollouts",

@@ -15,26 +15,29 @@ How this departs from the paper, all of it by default and each with a setting:
 4. The loss is a mean over the nodes of a turn that carry a gradient, and a sum over turns. Where
    most episodes end early, the few that go on have the later turn's whole weight.
 
+Its relatives, which subtract something else, are in `motet.algos.baselines`.
+
     make demo
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
 from motet.agents import Agent
-from motet.algos.advantages import Baseline, group_mean
-from motet.algos.batch import Batch, rollout_groups
+from motet.algos.advantages import Baseline, group_mean, learning, seen_by
+from motet.algos.batch import Batch
 from motet.algos.collect import ParallelTextEnv
 from motet.algos.config import TrainerConfig
+from motet.algos.grouping import advantage_groups, credited_completions, returns_by_agent
 from motet.algos.kl import kl_costs, mean_token_kl
 from motet.algos.magrpo_config import MAGRPOConfig
 from motet.algos.metrics import turn_metrics
 from motet.algos.parts import TeamMember
-from motet.algos.returns import rollout_returns
+from motet.algos.returns import rollout_greedy_returns, rollout_returns
 from motet.algos.rollout import Rollout
 from motet.algos.trainer import Trainer, TrainerOptions
 
@@ -49,12 +52,14 @@ class MAGRPOTrainer(Trainer):
         env: see `Trainer`, as all that is not named here.
         agents: see `Trainer`.
         config: a `MAGRPOConfig`.
-        baseline: from a group's returns to its advantages; MAGRPO's is the group's mean.
+        baseline: from a group's returns to its advantages; MAGRPO's is the group's mean. What else
+            it may be told, and how one learns, is in `motet.algos.advantages`.
         policy_loss: in place of the one that the config asks for; see `Trainer.policy_loss`.
         **options: see `Trainer`.
     """
 
     config_class: ClassVar[type[TrainerConfig]] = MAGRPOConfig
+    config: MAGRPOConfig
 
     def __init__(
         self,
@@ -66,9 +71,9 @@ class MAGRPOTrainer(Trainer):
         policy_loss: PolicyLoss | None = None,
         **options: Unpack[TrainerOptions],
     ) -> None:
-        if not callable(baseline):
-            raise TypeError(f"Expected a function from returns to advantages, got {baseline!r}.")
+        self.greedy_baseline = "greedy_returns" in seen_by(baseline)
         self._baseline = baseline
+        self._learning = learning(baseline)
         self._own_loss = policy_loss
         super().__init__(env, agents, config, **options)
         if self.config.advantage_normalization is None:
@@ -94,23 +99,59 @@ class MAGRPOTrainer(Trainer):
             metrics["train/kl"] = mean_token_kl(rollout, kl)
             costs = kl_costs(kl, self.config.kl_return_coef)
             returns = rollout_returns(rollout, self.config.discount, costs)
-        groups, without = rollout_groups(
+        greedy = None
+        if self.greedy_baseline:
+            greedy = rollout_greedy_returns(rollout, self.config.discount)
+        credited = credited_completions(
             rollout,
             returns,
             [name for updater in self.updaters for name in updater.policy.agents],
+            greedy,
+        )
+        groups, without = advantage_groups(
+            credited,
             baseline=self._baseline,
             normalize=bool(self.config.advantage_normalization),
+            group_by=self.config.group_by,
         )
+        if self._learning is not None:
+            for agent, own in returns_by_agent(credited).items():
+                self._learning.observe(agent, own)
         num_groups = len(groups) + len(without)
         metrics["train/frac_zero_std_groups"] = len(without) / max(num_groups, 1)
         if self.config.kl_loss_coef:
             groups += without  # a KL holds them near the reference like all others
         return {**metrics, **self.optimize(groups)}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what changes while training; of a baseline that learns also what it has learnt."""
+        state = super().state_dict()
+        if self._learning is not None:
+            state["baseline"] = self._learning.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring the trainer, and a baseline that learns, into a state that `state_dict` returned.
+
+        Raises:
+            ValueError: where it is that of other policies, or of another kind of baseline.
+        """
+        learns = self._learning is not None
+        if learns != ("baseline" in state):
+            kinds = ["a baseline that learns", "a baseline that does not learn"]
+            expected, got = kinds if learns else kinds[::-1]
+            raise ValueError(f"Expected a checkpoint of a learner with {expected}, got {got}.")
+        super().load_state_dict(state)
+        if self._learning is not None:
+            self._learning.load_state_dict(state["baseline"])
+
     def _check_group_size(self) -> None:
-        size = self.config.num_generations
-        self._baseline(torch.zeros(size, dtype=torch.float64))
-        if self.config.advantage_normalization and size < 2:
+        config = self.config
+        zeros = torch.zeros(config.num_generations, dtype=torch.float64)
+        known = {"greedy_returns": zeros, "agent": next(iter(self.agents))}
+        self._baseline(zeros, **{name: known[name] for name in seen_by(self._baseline)})
+        rows = 1 if config.group_by == "node" else config.rollout_batch_size
+        if config.advantage_normalization and config.num_generations * rows < 2:
             raise ValueError(
                 "Expected num_generations of at least 2 with advantage_normalization, got 1: one "
                 "completion has no spread to divide by."

@@ -41,7 +41,7 @@ from motet.algos.logger import (
     ProgressBar,
     WandbLogger,
 )
-from motet.algos.losses import clipped_loss, policy_gradient_loss
+from motet.algos.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
 from motet.algos.rollout import Rollout
@@ -91,7 +91,8 @@ class Trainer(ABC):
         samplers: the agents with the config's sampling settings.
         updaters: one for each policy that is trained.
         rng: draws the order of rows and samples, and the seeds of rollouts.
-        num_env_steps: joint actions rewarded so far while training.
+        num_env_steps: joint actions rewarded so far while training, those of greedy episodes
+            among them.
 
     Raises:
         ValueError: where arguments are missing or contradict each other.
@@ -99,6 +100,7 @@ class Trainer(ABC):
     """
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
+    greedy_baseline: bool = False  # whether `collect` plays greedy episodes, too
 
     def __init__(
         self,
@@ -153,10 +155,15 @@ class Trainer(ABC):
         Returns:
             () loss.
         """
+        config, old = self.config, batch.old_log_probs
         sampled = batch.mask, batch.advantages, batch.weights
-        if self.config.clip_range is None:
-            return policy_gradient_loss(log_probs, *sampled)
-        return clipped_loss(log_probs, batch.old_log_probs, *sampled, self.config.clip_range)
+        if config.clip_range is not None:
+            return clipped_loss(log_probs, old, *sampled, config.clip_range, config.clip_range_high)
+        if config.importance_sampling_cap is not None:
+            return truncated_importance_loss(
+                log_probs, old, *sampled, config.importance_sampling_cap
+            )
+        return policy_gradient_loss(log_probs, *sampled)
 
     # --- what users call ----------------------------------------------------------------------
 
@@ -290,6 +297,7 @@ class Trainer(ABC):
             num_generations=self.config.num_generations,
             joint_mode=self.config.joint_mode,
             seed=int(self.rng.integers(2**63)),
+            greedy_baseline=self.greedy_baseline,
         )
 
     def optimize(self, groups: Sequence[Group]) -> dict[str, float]:
@@ -323,7 +331,12 @@ class Trainer(ABC):
             for updater in self.updaters
             for agent in updater.policy.agents.values()
         )
-        weighted = weighted_samples(groups, self.config.loss_type, longest)
+        weighted = weighted_samples(
+            groups,
+            self.config.loss_type,
+            longest,
+            mask_truncated=self.config.mask_truncated_completions,
+        )
         size = self.config.train_batch_size or max(len(groups), 1)
         for _ in range(self.config.num_iterations):
             order = self.rng.permutation(len(groups))
@@ -342,7 +355,7 @@ class Trainer(ABC):
         collected = time.perf_counter()
         metrics = self.update(rollout)
         done = time.perf_counter()
-        self.num_env_steps += rollout.num_joint_actions
+        self.num_env_steps += rollout.num_env_steps
         self._went_on |= len(rollout.levels) > 1
         self._stepped |= metrics["train/num_optimizer_steps"] > 0
         return {

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from motet.agents import Agent, FixedAgent, ReplayAgent, pocket_path
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Rollout, collect_rollouts, group_mean
-from motet.algos.batch import rollout_groups
+from motet.algos.grouping import advantage_groups, credited_completions
 from motet.algos.returns import rollout_returns
 
 FOLDER = Path(__file__).parent / "tutorials"
@@ -67,9 +67,8 @@ def team_means(rollout: Rollout) -> Iterator[tuple[Any, float]]:
 
 
 def advantages(rollout: Rollout) -> list[float]:
-    groups, _ = rollout_groups(
-        rollout, rollout_returns(rollout, 1.0), AGENTS, baseline=group_mean, normalize=True
-    )
+    credited = credited_completions(rollout, rollout_returns(rollout, 1.0), AGENTS)
+    groups, _ = advantage_groups(credited, baseline=group_mean, normalize=True)
     return [value for group in groups for value in group.advantages]
 
 

@@ -1,5 +1,7 @@
 """Padding and masks: lengths decide, token ids never do."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,18 +9,14 @@ from hypothesis import strategies as st
 from tiny import END
 
 from motet.agents import Completion
-from motet.algos import Node, Rollout
-from motet.algos.advantages import group_mean
 from motet.algos.batch import (
     Group,
     Sample,
     collate,
     micro_batches,
-    rollout_groups,
     samples_by_agent,
     weighted_samples,
 )
-from motet.algos.returns import rollout_returns
 
 
 def completion(prompt: list[int], ids: list[int]) -> Completion:
@@ -74,28 +72,24 @@ def test_weights_by_hand(loss_type: str, weights: list[float]) -> None:
     assert [sample.agent for sample in samples["b"]] == ["b", "b"]
 
 
-def test_groups_with_and_without_spread() -> None:
-    two = (completion([1], [2]), completion([1], [3]))
-    node = Node(
-        row=0,
-        turn=1,
-        observations={"a": "", "b": ""},
-        completions={"a": two, "b": two[::-1]},
-        joint_actions=((0, 0), (1, 1)),
-        rewards={"a": (1.0, 3.0), "b": (2.0, 2.0)},
-        ended=(True, True),
-        children=(None, None),
-        turns_credited=(1, 1),
+def test_cut_completions_are_left_out_and_their_tokens_not_averaged_over() -> None:
+    cut = replace(completion([1], [2, 3]), finish_reason="length")
+    group = Group("a", 1, (cut, completion([1], [2]), completion([1], [2, 3, 4])), (1.0, -1.0, 0.0))
+    for loss_type, weights in {
+        # a mean over three completions all the same, but over the four tokens that are left
+        "sequence_sum": [1 / 3, 1 / 3],
+        "sequence_mean": [1 / 3, 1 / 9],
+        "token_mean": [1 / 4, 1 / 4],
+        "constant": [1 / 30, 1 / 30],
+    }.items():
+        (samples,) = weighted_samples([group], loss_type, 10, mask_truncated=True)
+        assert [sample.weight for sample in samples] == pytest.approx(weights)
+        assert [sample.completion for sample in samples] == list(group.completions[1:])
+    assert weighted_samples([replace(group, completions=(cut,) * 3)], "token_mean", 10) != [[]]
+    whole = weighted_samples(
+        [replace(group, completions=(cut,) * 3)], "token_mean", 10, mask_truncated=True
     )
-    rollout = Rollout(("a", "b"), ((node,),))
-    returns = rollout_returns(rollout, 1.0)
-    groups, without = rollout_groups(
-        rollout, returns, ["a", "b"], baseline=group_mean, normalize=False
-    )
-    assert groups == [Group("a", 1, two, (-1.0, 1.0))]
-    assert without == [Group("b", 1, two[::-1], (0.0, 0.0))]
-    only, none = rollout_groups(rollout, returns, ["a"], baseline=group_mean, normalize=False)
-    assert (only, none) == (groups, [])
+    assert whole == [[]]
 
 
 def test_the_steps_of_a_rollout_have_its_objective_in_the_mean() -> None:
