@@ -19,15 +19,19 @@ from tiny_families import FAMILIES, tiny_model, tiny_tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent
+from motet.agents import Agent, Completion, FixedAgent, GenerationConfig, LMAgent
 from motet.algos import (
     MAGRPOConfig,
     MAGRPOTrainer,
     Rollout,
+    RunningMean,
+    greedy_return,
+    group_max,
     group_mean,
     leave_one_out,
     no_baseline,
 )
+from motet.algos.advantages import Baseline
 from motet.envs import TextEnv
 
 # --- what is drawn ------------------------------------------------------------------------------
@@ -36,11 +40,22 @@ LEARNER: dict[str, st.SearchStrategy[Any]] = {
     "discount": st.sampled_from([1.0, 0.9, 0.5, 0.0]),
     "advantage_normalization": st.booleans(),
     "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
-    "clip_range": st.sampled_from([None, None, 0.2, 3.0]),
+    "group_by": st.sampled_from(["node", "node", "turn", "batch"]),
+    "mask_truncated_completions": st.sampled_from([False, False, True]),
     "gradient_checkpointing": st.sampled_from([False, False, True]),
     "offload_optimizer": st.sampled_from([None, None, None, "disk"]),
     "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
 }
+RATIOS: list[dict[str, float | None]] = [
+    {},
+    {},
+    {"clip_range": 0.2},
+    {"clip_range": 3.0},
+    {"clip_range": 0.2, "clip_range_high": 0.5},
+    {"importance_sampling_cap": 1.0},
+    {"importance_sampling_cap": 4.0},
+]
+NO_RATIOS = dict.fromkeys(("clip_range", "clip_range_high", "importance_sampling_cap"))
 SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "temperature": st.sampled_from([1.0, 1.0, 0.6, 1.7]),
     "top_k": st.sampled_from([None, None, 1, 4, 20, 60]),
@@ -48,7 +63,14 @@ SAMPLING: dict[str, st.SearchStrategy[Any]] = {
     "max_new_tokens": st.sampled_from([6, 9]),
 }
 TEAMS = ("separate", "shared", "one model, own settings", "one frozen")
-BASELINES = {"mean": group_mean, "mean of the others": leave_one_out, "nothing": no_baseline}
+BASELINES: dict[str, Baseline] = {
+    "mean": group_mean,
+    "mean of the others": leave_one_out,
+    "nothing": no_baseline,
+    "maximum": group_max,
+    "greedy": greedy_return,
+}
+MEANS = {"agent_0": 0.75, "agent_1": -0.25}  # running ones; agent_2 has none yet
 
 
 @dataclass(frozen=True)
@@ -111,6 +133,9 @@ class Case:
             generations,
             loss_type=self.learner["loss_type"],
             clip_range=self.learner["clip_range"],
+            clip_range_high=self.learner["clip_range_high"],
+            cap=self.learner["importance_sampling_cap"],
+            mask_truncated=self.learner["mask_truncated_completions"],
             max_new_tokens=max(each.max_new_tokens for each in generations.values()),
             **self._grouping(),
         )
@@ -127,7 +152,9 @@ class Case:
         return {
             "discount": self.learner["discount"],
             "normalize": self.learner["advantage_normalization"],
+            "group_by": self.learner["group_by"],
             "baseline": self.baseline,
+            "running": MEANS,
             "kl": kl,
         }
 
@@ -158,12 +185,23 @@ class Case:
         if self.num_steps == 1 or count == 0:
             return None, [1.0]
         told_apart = len(set(map(id, self.models().values()))) == 1 and all(
-            any(completion.completion_ids for completion in group) for group in groups
+            any(map(self._is_trained, group)) for group in groups
         )
         size = -(-count // self.num_steps)
         while not told_apart and count % size:
             size -= 1
         return size, [min(size, count - start) / count for start in range(0, count, size)]
+
+    def _is_trained(self, completion: Completion) -> bool:
+        cut = completion.finish_reason == "length" and self.learner["mask_truncated_completions"]
+        return bool(completion.completion_ids) and not cut
+
+    def _baseline(self) -> Baseline:
+        if self.baseline != "running mean":
+            return BASELINES[self.baseline]
+        baseline = RunningMean()
+        baseline.means = dict(MEANS)
+        return baseline
 
     def trainer(self) -> MAGRPOTrainer:
         """A trainer whose steps leave the weights where they are."""
@@ -180,7 +218,7 @@ class Case:
             **self.learner,
         )
         with self._at_the_references():
-            return MAGRPOTrainer(env, self.team(), config, baseline=BASELINES[self.baseline])
+            return MAGRPOTrainer(env, self.team(), config, baseline=self._baseline())
 
     @contextmanager
     def _at_the_references(self) -> Iterator[None]:
@@ -205,7 +243,8 @@ def cases(draw: st.DrawFn, kl_in: Sequence[str | None] = (None, "loss", "return"
     if place is not None:
         estimator = draw(st.sampled_from(["k1", "k2", "k3"]))
         kl = {"kl_coef": 0.1, "kl_in": place, "kl_estimator": estimator}
-    shape = draw(shapes())
+    baseline = draw(st.sampled_from([*sorted(BASELINES), "running mean"]))
+    shape = draw(shapes(greedy=baseline == "greedy"))
     size = len(shape.agents)
     by_agent = {"min_size": size, "max_size": size}
     families = st.lists(st.sampled_from(FAMILIES), **by_agent).map(tuple)
@@ -214,8 +253,11 @@ def cases(draw: st.DrawFn, kl_in: Sequence[str | None] = (None, "loss", "return"
         team_kind=draw(st.sampled_from(TEAMS)),
         families=draw(families),
         sampling=draw(sampling),
-        learner=draw(st.fixed_dictionaries(LEARNER)) | kl,
-        baseline=draw(st.sampled_from(sorted(BASELINES))),
+        learner=draw(st.fixed_dictionaries(LEARNER))
+        | NO_RATIOS
+        | draw(st.sampled_from(RATIOS))
+        | kl,
+        baseline=baseline,
         num_steps=draw(st.sampled_from([1, 1, 2, 3, 100])),
         chunk_rows=draw(st.sampled_from([1024, 2, 5])),
         rollout=draw(rollouts(shape)),

@@ -57,10 +57,11 @@ class Shape:
     conversation: bool  # every later prompt goes on from the earlier one
     stems: tuple[Ids, ...]  # what completions begin with
     own_rewards: bool
+    greedy: bool  # what greedy episodes earned is known
 
 
 @st.composite
-def shapes(draw: Draw) -> Shape:
+def shapes(draw: Draw, *, greedy: bool = False) -> Shape:
     num_agents, num_generations = draw(st.sampled_from(SIZES))
     return Shape(
         agents=NAMES[:num_agents],
@@ -71,6 +72,7 @@ def shapes(draw: Draw) -> Shape:
         conversation=draw(st.booleans()),
         stems=tuple(draw(st.lists(ids(0, 3), min_size=1, max_size=3))),
         own_rewards=draw(st.booleans()),
+        greedy=greedy,
     )
 
 
@@ -140,6 +142,7 @@ def _nodes(draw: Draw, shape: Shape, place: _Place, turn: int, known: list[Ids])
     reward = st.sampled_from([0.0, 1.0, 0.25, -0.5, 2.0, 0.75, -1.25])
     values = st.lists(reward, min_size=size, max_size=size).map(tuple)
     common = draw(values)
+    greedy = st.lists(reward, min_size=1, max_size=shape.num_turns).map(tuple)
     return Node(
         row=place.row,
         turn=turn,
@@ -150,6 +153,8 @@ def _nodes(draw: Draw, shape: Shape, place: _Place, turn: int, known: list[Ids])
         ended=(True,) * size,
         children=(None,) * size,
         turns_credited=(1,) * size,
+        greedy_rewards={name: draw(greedy) for name in place.live} if shape.greedy else {},
+        greedy_turns_credited=draw(st.integers(1, 3)) if shape.greedy else 1,
     )
 
 

@@ -4,7 +4,6 @@ Nothing here is shared with the library's fast paths, and nothing is clever.
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -136,10 +135,25 @@ def node_return(
     return value
 
 
+def greedy_return(node: Node, agent: str, discount: float) -> float:
+    """What an agent gets in the greedy episode from a node."""
+    rewards = node.greedy_rewards[agent]
+    total = sum(reward * discount**turn for turn, reward in enumerate(rewards))
+    if len(rewards) == max(len(own) for own in node.greedy_rewards.values()):  # it did not leave
+        for more in range(1, node.greedy_turns_credited):
+            total += rewards[-1] * discount ** (len(rewards) - 1 + more)
+    return total
+
+
 def advantages(
-    returns: Sequence[float], *, normalize: bool, baseline: str = "mean"
+    returns: Sequence[float],
+    *,
+    normalize: bool,
+    baseline: str = "mean",
+    greedy: Sequence[float] = (),
+    running: float = 0.0,
 ) -> list[float] | None:
-    """Advantages of one group, None where it says nothing; a difference by rounding is none."""
+    """Advantages of one pool, None where it says nothing; a difference by rounding is none."""
     mean = sum(returns) / len(returns)
     std = math.sqrt(sum((value - mean) ** 2 for value in returns) / len(returns))
     subtracted = {
@@ -149,6 +163,9 @@ def advantages(
             for k in range(len(returns))
         ],
         "nothing": [0.0] * len(returns),
+        "maximum": [max(returns)] * len(returns),
+        "greedy": list(greedy),
+        "running mean": [running] * len(returns),
     }[baseline]
     plain = [value - base for value, base in zip(returns, subtracted, strict=True)]
     told = std if normalize else max(map(abs, plain))
@@ -171,23 +188,47 @@ def credits(node: Node, agent: str, returns: Sequence[float]) -> list[float]:
     return means
 
 
-def token_loss(
-    log_prob: Tensor, old_log_prob: float, advantage: float, clip_range: float | None
-) -> Tensor:
-    """REINFORCE's -A log pi, or PPO's -min(rho A, clip(rho) A)."""
-    if clip_range is None:
-        return -advantage * log_prob
-    ratio = torch.exp(log_prob - old_log_prob)
-    return -torch.minimum(
-        ratio * advantage, torch.clamp(ratio, 1 - clip_range, 1 + clip_range) * advantage
-    )
+@dataclass(frozen=True)
+class Ratios:
+    """What is done with the ratio rho of a token's probability to the one it was sampled with.
+
+    Nothing, PPO's clipping to 1 - clip_range and 1 + clip_range_high (the same where it is None),
+    or a weight of at most `cap`.
+    """
+
+    clip_range: float | None = None
+    clip_range_high: float | None = None
+    cap: float | None = None
+
+    def loss(self, log_prob: Tensor, old_log_prob: float, advantage: float) -> Tensor:
+        """REINFORCE's -A log pi, weighed by min(rho, cap), or PPO's -min(rho A, clip(rho) A)."""
+        ratio = torch.exp(log_prob - old_log_prob)
+        if self.cap is not None:
+            return -min(ratio.item(), self.cap) * advantage * log_prob
+        if self.clip_range is None:
+            return -advantage * log_prob
+        high = self.clip_range if self.clip_range_high is None else self.clip_range_high
+        clipped = torch.clamp(ratio, 1 - self.clip_range, 1 + high)
+        return -torch.minimum(ratio * advantage, clipped * advantage)
 
 
 def completion_shares(
-    groups: Sequence[Sequence[Completion]], loss_type: str, max_new_tokens: int
+    groups: Sequence[Sequence[Completion]],
+    loss_type: str,
+    max_new_tokens: int,
+    *,
+    mask_truncated: bool = False,
 ) -> list[list[float]]:
-    """What each token of each completion counts in an agent's loss at a turn."""
-    tokens = sum(len(one.completion_ids) for group in groups for one in group)
+    """What each token of each completion counts in an agent's loss at a turn.
+
+    Those that were cut count nothing with `mask_truncated`, and are no tokens to be averaged over;
+    they still are completions to be averaged over.
+    """
+
+    def counts(one: Completion) -> bool:
+        return not (mask_truncated and one.finish_reason == "length")
+
+    tokens = sum(len(one.completion_ids) for group in groups for one in group if counts(one))
     return [
         [
             {
@@ -200,40 +241,70 @@ def completion_shares(
                 # mean over all tokens
                 "token_mean": 1 / max(tokens, 1),
             }[loss_type]
+            * counts(one)
             for one in group
         ]
         for group in groups
     ]
 
 
+Groups = list[tuple[tuple[Completion, ...], list[float]]]
+
+
 def trained_groups(
     rollout: Rollout,
     agent: str,
-    level: int,
     *,
     discount: float = 1.0,
     normalize: bool = True,
+    group_by: str = "node",
     baseline: str = "mean",
+    running: Mapping[str, float] | None = None,
     cost: Callable[[Completion], float] = lambda completion: 0.0,
     all_groups: bool = False,
-) -> list[tuple[tuple[Completion, ...], list[float]]]:
-    """Completions and advantages of an agent's groups at a turn.
+) -> list[Groups]:
+    """By level: completions and advantages of an agent's groups.
 
-    Those that say nothing are left out, or have advantages of 0 with `all_groups`.
+    Those of pools that say nothing are left out, or have advantages of 0 with `all_groups`.
     """
-    groups = []
-    for node in rollout.levels[level]:
-        if agent not in node.completions:
-            continue
-        own = node.completions[agent]
-        returns = [
-            node_return(rollout, level, node, agent, j, discount, cost)
-            for j in range(len(node.joint_actions))
+    own = []
+    for level, nodes in enumerate(rollout.levels):
+        for node in nodes:
+            if agent in node.completions:
+                returns = [
+                    node_return(rollout, level, node, agent, j, discount, cost)
+                    for j in range(len(node.joint_actions))
+                ]
+                own += [
+                    (level, node, k, value) for k, value in enumerate(credits(node, agent, returns))
+                ]
+    levels: list[Groups] = [[] for _ in rollout.levels]
+    for level, node, first, _ in own:
+        if first:
+            continue  # once for each node
+        pool = [
+            each
+            for each in own
+            if group_by == "batch" or (group_by == "turn" and each[0] == level) or each[1] is node
         ]
-        weights = advantages(credits(node, agent, returns), normalize=normalize, baseline=baseline)
-        if weights is not None or all_groups:
-            groups.append((own, weights or [0.0] * len(own)))
-    return groups
+        weights = advantages(
+            [value for _, _, _, value in pool],
+            normalize=normalize,
+            baseline=baseline,
+            greedy=[
+                greedy_return(each, agent, discount) if baseline == "greedy" else 0.0
+                for _, each, _, _ in pool
+            ],
+            running=(running or {}).get(agent, 0.0),
+        )
+        completions = node.completions[agent]
+        if weights is not None:
+            by_place = zip(pool, weights, strict=True)
+            mine = [weight for (_, each, _, _), weight in by_place if each is node]
+            levels[level].append((completions, mine))
+        elif all_groups:
+            levels[level].append((completions, [0.0] * len(completions)))
+    return levels
 
 
 def magrpo_groups(
@@ -243,7 +314,7 @@ def magrpo_groups(
     *,
     kl: KL | None = None,
     **grouping: Any,
-) -> Iterator[tuple[str, list[tuple[tuple[Completion, ...], list[float]]]]]:
+) -> Iterator[tuple[str, Groups]]:
     """By agent and turn: the groups that are trained, and their advantages.
 
     Groups without spread are left out, unless a KL in the loss trains them. A KL in the return is
@@ -258,12 +329,10 @@ def magrpo_groups(
         return kl.coef * sum(kl.of(agent, completion, sampled, _own(generation, agent))).item()
 
     all_groups = kl is not None and kl.place == "loss"
-    for agent, level in itertools.product(agents, range(len(rollout.levels))):
+    for agent in agents:
         paid = functools.partial(cost, agent)
-        yield (
-            agent,
-            trained_groups(rollout, agent, level, cost=paid, all_groups=all_groups, **grouping),
-        )
+        for groups in trained_groups(rollout, agent, cost=paid, all_groups=all_groups, **grouping):
+            yield agent, groups
 
 
 def magrpo_terms(
@@ -274,6 +343,9 @@ def magrpo_terms(
     loss_type: str = "sequence_sum",
     max_new_tokens: int | None = None,
     clip_range: float | None = None,
+    clip_range_high: float | None = None,
+    cap: float | None = None,
+    mask_truncated: bool = False,
     kl: KL | None = None,
     **grouping: Any,
 ) -> Iterator[Tensor]:
@@ -281,16 +353,22 @@ def magrpo_terms(
 
     `max_new_tokens` is the divisor of "constant", by default the generation's.
     """
+    ratios = Ratios(clip_range, clip_range_high, cap)
     for agent, groups in magrpo_groups(rollout, models, generation, kl=kl, **grouping):
         own = _own(generation, agent)
         shares = completion_shares(
-            [group for group, _ in groups], loss_type, max_new_tokens or own.max_new_tokens
+            [group for group, _ in groups],
+            loss_type,
+            max_new_tokens or own.max_new_tokens,
+            mask_truncated=mask_truncated,
         )
         for (completions, weights), group_shares in zip(groups, shares, strict=True):
             for completion, weight, share in zip(completions, weights, group_shares, strict=True):
+                if not share:
+                    continue  # it was cut, and is left out
                 log_probs = token_log_probs(models[agent], completion, own)
                 losses = [
-                    token_loss(log_prob, old, weight, clip_range)
+                    ratios.loss(log_prob, old, weight)
                     for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
                 ]
                 if kl is not None and kl.place == "loss":
