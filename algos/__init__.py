@@ -33,9 +33,12 @@ from motet.algos.joint_policy import JointAnswers, JointPolicy
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
 from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.pick_agent import PickAgent, load_pick_agents
 from motet.algos.pipeline import Pipeline
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
 from motet.algos.rollout import Node, Rollout
+from motet.algos.sb3 import SB3Trainer
+from motet.algos.sb3_config import SB3Config
 from motet.algos.trainer import Trainer
 
 __all__ = [
@@ -60,10 +63,13 @@ __all__ = [
     "MAGRPOConfig",
     "MAGRPOTrainer",
     "Node",
+    "PickAgent",
     "Pipeline",
     "PipelineConfig",
     "RandomConfig",
     "Rollout",
+    "SB3Config",
+    "SB3Trainer",
     "ScriptedConfig",
     "Trainer",
     "TrainerConfig",
@@ -76,6 +82,7 @@ __all__ = [
     "frozen_team",
     "group_mean",
     "leave_one_out",
+    "load_pick_agents",
     "make",
     "mareinforce",
     "marloo",

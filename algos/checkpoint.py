@@ -2,15 +2,13 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-from motet.algos.config import TrainerConfig
 
 FILE_NAME = "trainer_state.pt"
 VERSION = 1
@@ -29,14 +27,14 @@ _FREE = {
 
 
 def write_checkpoint(
-    folder: str | Path, state: Mapping[str, Any], config: TrainerConfig, learner: str
+    folder: str | Path, state: Mapping[str, Any], config: Any, learner: str
 ) -> None:
     """Write a state; a write that is cut short leaves what was there before.
 
     Args:
         folder: made where it is missing.
         state: tensors, numbers, strings, lists and dicts.
-        config: of the run.
+        config: of the run, a dataclass.
         learner: name of the trainer's class.
     """
     path = Path(folder) / FILE_NAME
@@ -50,13 +48,16 @@ def write_checkpoint(
     half.replace(path)
 
 
-def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> dict[str, Any]:
+def read_checkpoint(
+    folder: str | Path, config: Any, learner: str, *, free: Collection[str] = ()
+) -> dict[str, Any]:
     """Read a state that a like run wrote.
 
     Args:
         folder: that was given to `write_checkpoint`.
         config: of the run that goes on.
         learner: name of its trainer's class.
+        free: further settings that may differ.
 
     Raises:
         FileNotFoundError: where there is no checkpoint.
@@ -79,7 +80,7 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     own = _settings(config)
     other = {
         name: (whole["config"].get(name), own.get(name))
-        for name in sorted({*own, *whole["config"]} - _FREE)
+        for name in sorted({*own, *whole["config"]}.difference(_FREE, free))
         if whole["config"].get(name) != own.get(name)
     }
     if other:

@@ -1,6 +1,6 @@
 """Settings of the learners of stable-baselines3, by that library's own names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,32 +102,13 @@ class SB3Config:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in _AT_LEAST_ONE:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Expected {name} of at least 1, got {value}.")
-        for name in _AT_LEAST_ZERO:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"Expected {name} of at least 0, got {value}.")
-        for name in _FRACTIONS:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"Expected {name} from 0 to 1, got {value}.")
-        for name in ("learning_rate", "clip_range", "max_grad_norm", "target_kl"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"Expected {name} above 0, got {value}.")
+        for names, fits, what in _RANGES:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not fits(value):
+                    raise ValueError(f"Expected {name} {what}, got {value}.")
         if self.candidates is not None and self.strategies is not None:
             raise ValueError("Expected candidates or strategies, got both.")
-        if self.gradient_steps is not None and (
-            self.gradient_steps < -1 or self.gradient_steps == 0
-        ):
-            raise ValueError(
-                f"Expected gradient_steps of at least 1, or -1, got {self.gradient_steps}."
-            )
-        if self.verbose > 2:
-            raise ValueError(f"Expected verbose from 0 to 2, got {self.verbose}.")
         if self.checkpoint_interval and self.output_dir is None:
             raise ValueError(
                 f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
@@ -185,6 +166,14 @@ _AT_LEAST_ZERO = (
     "eval_interval",
     "checkpoint_interval",
     "seed",
-    "verbose",
 )
+_ABOVE_ZERO = ("learning_rate", "clip_range", "max_grad_norm", "target_kl")
 _FRACTIONS = ("gamma", "gae_lambda", "exploration_fraction", "exploration_final_eps")
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (_AT_LEAST_ONE, lambda value: value >= 1, "of at least 1"),
+    (_AT_LEAST_ZERO, lambda value: value >= 0, "of at least 0"),
+    (_FRACTIONS, lambda value: 0 <= value <= 1, "from 0 to 1"),
+    (_ABOVE_ZERO, lambda value: value > 0, "above 0"),
+    (("verbose",), lambda value: 0 <= value <= 2, "from 0 to 2"),
+    (("gradient_steps",), lambda value: value >= 1 or value == -1, "of at least 1, or -1"),
+)

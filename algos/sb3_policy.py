@@ -5,7 +5,6 @@ That library is imported by `learner_class` alone, when a learner is made or loa
 
 import importlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -108,7 +107,7 @@ class SB3Policy:
             return cls(learner, learner_class(learner).load(folder / FILE_NAME, device="cpu"))
 
 
-def _logits(distribution: Any) -> Sequence[torch.Tensor]:
+def _logits(distribution: Any) -> list[torch.Tensor]:
     """Return (B, K) logits for each agent that a distribution is over."""
     if hasattr(distribution, "distributions"):  # of MaskablePPO over several agents
         parts = distribution.distributions
@@ -126,4 +125,5 @@ def _drawn(
     num_situations, num_agents, _ = logits.shape
     drawn = rng.random((num_situations, num_generations, num_agents, 1)) * sums[..., -1:]
     # the first whose sum is above what was drawn: never one of weight 0
-    return (sums <= drawn).sum(axis=-1)
+    picks: NDArray[np.int64] = (sums <= drawn).sum(axis=-1)
+    return picks
