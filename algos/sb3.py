@@ -214,13 +214,26 @@ class SB3Trainer:
         Raises:
             TypeError: where the env's episodes cannot be saved: those of one stepped by clones.
         """
-        state = {
+        write_checkpoint(output_dir, self.state_dict(), self.config, self._learner)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what changes while training, as it is where a rollout begins or a run has ended.
+
+        Raises:
+            TypeError: as `save_checkpoint`.
+        """
+        return {
             "model": model_state(self.model, self._randomness.get_state()),
             "meter": self._meter.get_state(),
             "run_start": self._run_start,
             "reported": self._reported,
         }
-        write_checkpoint(output_dir, state, self.config, self._learner)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring the trainer into a state that `state_dict` of one made alike returned."""
+        self._randomness.set_state(set_model_state(self.model, state["model"]))
+        self._meter.set_state(state["meter"])
+        self._run_start, self._reported = state["run_start"], state["reported"]
 
     # --- one run ------------------------------------------------------------------------------
 
@@ -310,10 +323,7 @@ class SB3Trainer:
         free = {"verbose"}
         if self._learner != "sb3-dqn":
             free.add("total_timesteps")  # DQN explores by how much of the run is left
-        state = read_checkpoint(folder, self.config, self._learner, free=free)
-        self._randomness.set_state(set_model_state(self.model, state["model"]))
-        self._meter.set_state(state["meter"])
-        self._run_start, self._reported = state["run_start"], state["reported"]
+        self.load_state_dict(read_checkpoint(folder, self.config, self._learner, free=free))
 
     # --- what is made once --------------------------------------------------------------------
 

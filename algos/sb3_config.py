@@ -1,6 +1,6 @@
 """Settings of the learners of stable-baselines3, by that library's own names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +45,11 @@ class SB3Config:
         buffer_size: timesteps that are remembered.
         learning_starts: timesteps before the first gradient step.
         train_freq: steps of all episodes between updates.
-        gradient_steps: gradient steps of an update, -1 for as many as steps were taken.
         target_update_interval: timesteps between copies into the target network.
         exploration_fraction: part of the run in which exploration goes down.
         exploration_final_eps: how often it picks at random after that.
         policy_kwargs: of the network, such as `{"net_arch": [64]}`.
-        algo_kwargs: further arguments of the learner's class.
+        algo_kwargs: further arguments of the learner's class, such as `{"device": "cuda"}`.
         eval_interval: timesteps between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
             stream has no number of.
@@ -85,7 +84,6 @@ class SB3Config:
     buffer_size: int | None = None
     learning_starts: int | None = None
     train_freq: int | None = None
-    gradient_steps: int | None = None
     target_update_interval: int | None = None
     exploration_fraction: float | None = None
     exploration_final_eps: float | None = None
@@ -107,6 +105,13 @@ class SB3Config:
                 value = getattr(self, name)
                 if value is not None and not fits(value):
                     raise ValueError(f"Expected {name} {what}, got {value}.")
+        for name in ("candidates", "strategies"):
+            value = getattr(self, name)
+            given = value is None or callable(value) or isinstance(value, Sequence | Mapping)
+            if not given or isinstance(value, str):
+                raise TypeError(
+                    f"Expected {name} as a list, or a mapping of lists by agent, got {value!r}."
+                )
         if self.candidates is not None and self.strategies is not None:
             raise ValueError("Expected candidates or strategies, got both.")
         if self.checkpoint_interval and self.output_dir is None:
@@ -141,7 +146,6 @@ LEARNER_SETTINGS = (
     "buffer_size",
     "learning_starts",
     "train_freq",
-    "gradient_steps",
     "target_update_interval",
     "exploration_fraction",
     "exploration_final_eps",
@@ -175,5 +179,4 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (_FRACTIONS, lambda value: 0 <= value <= 1, "from 0 to 1"),
     (_ABOVE_ZERO, lambda value: value > 0, "above 0"),
     (("verbose",), lambda value: 0 <= value <= 2, "from 0 to 2"),
-    (("gradient_steps",), lambda value: value >= 1 or value == -1, "of at least 1, or -1"),
 )
