@@ -108,10 +108,10 @@ def test_ppo_chooses_how_frozen_writers_begin(tmp_path: Path) -> None:
         re.MULTILINE,
     )
     assert all(0 < float(reward) < 1 for reward in result)
-    pattern = r"^(agent_\d) mostly begins with '.*': (\d+) times of 32\.$"
+    pattern = r"^(agent_\d) mostly begins with '.*': (\d+) times of (\d+)\.$"
     begun = re.findall(pattern, printed, re.MULTILINE)
-    assert [agent for agent, _ in begun] == ["agent_0", "agent_1"]
-    assert all(1 <= int(times) <= 32 for _, times in begun)
+    assert [agent for agent, _, _ in begun] == ["agent_0", "agent_1"]
+    assert all(1 <= int(times) <= int(total) for _, times, total in begun)
     assert not list(tmp_path.iterdir())
 
 
