@@ -4,7 +4,7 @@ A trained pick is to play in texts. What the policy sees must then be what an ag
 prompt. The view's turn and last reward are hidden from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motet.agents import Agent
@@ -122,6 +122,27 @@ def check_masks(env: Any, learner: str) -> None:
             f"Expected {layer.k} candidates for each agent with {learner}, which knows no masks, "
             f"got {numbers}; use sb3-maskable-ppo."
         )
+
+
+def check_all_act(infos: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Raise where it is not everybody's turn, or somebody has left.
+
+    A policy of the whole team is asked for all of its agents, and for them alone who act.
+
+    Args:
+        infos: by episode that goes on, the infos by agent.
+        names: of the team.
+
+    Raises:
+        ValueError: with what to do.
+    """
+    for by_agent in infos:
+        for name in names:
+            if name not in by_agent or not by_agent[name].get("acts", True):
+                raise ValueError(
+                    f"Expected all of {list(names)} to act in every turn, for a policy that picks "
+                    f"for all of them, got a turn without {name}; use mode='shared'."
+                )
 
 
 def _check_env(env: Any) -> None:

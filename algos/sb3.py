@@ -49,7 +49,7 @@ from motet.algos.logger import (
     WandbLogger,
 )
 from motet.algos.pick_agent import PickAgent
-from motet.algos.pick_env import check_masks, pick_layer, picking_env, text_env_in
+from motet.algos.pick_env import check_all_act, check_masks, pick_layer, picking_env, text_env_in
 from motet.algos.randomness import OwnRandomness, kept_randomness
 from motet.algos.registration import register
 from motet.algos.sb3_config import SB3Config
@@ -127,6 +127,8 @@ class SB3Trainer:
         self._randomness = OwnRandomness()
         with self._randomness.entered():
             self.model = make_model(learner, slots, arguments)
+        if self.config.checkpoint_interval:
+            slots.get_state()  # raises now where episodes cannot be saved
         self._meter = TurnMeter(slots.num_envs, names if self.config.mode == "centralised" else ())
         self._run_start = 0  # timestep at which the last call of train() began
         self._reported = 0  # timestep of the last border of rollouts
@@ -244,13 +246,20 @@ class SB3Trainer:
         self.model.learn(
             self._run_start + self.config.total_timesteps - self.model.num_timesteps,
             callback=RolloutCallback(
-                self._meter.record,
+                self._record,
                 lambda: self._lap("rollout"),
                 lambda: self._report(loggers, bar, last=False),
             ),
             log_interval=None,
             reset_num_timesteps=False,
         )
+
+    def _record(self, rewards: Any, dones: Any, infos: Sequence[Mapping[str, Any]]) -> None:
+        if self.config.mode == "centralised":
+            seen = [*self.model.env.reset_infos]
+            seen += [info for info, done in zip(infos, dones, strict=True) if not done]
+            check_all_act(seen, list(self.agents))
+        self._meter.record(rewards, dones, infos)
 
     def _report(self, loggers: Logger, bar: ProgressBar, *, last: bool) -> None:
         """Log, evaluate and save what is due where a rollout begins, or after the last one."""
@@ -321,8 +330,10 @@ class SB3Trainer:
 
     def _load(self, folder: str | Path) -> None:
         free = {"verbose"}
-        if self._learner != "sb3-dqn":
-            free.add("total_timesteps")  # DQN explores by how much of the run is left
+        further = (self.config.algo_kwargs or {}).values()
+        if self._learner != "sb3-dqn" and not any(callable(value) for value in further):
+            # DQN's exploration, and schedules, go by how much of the run is left
+            free.add("total_timesteps")
         self.load_state_dict(read_checkpoint(folder, self.config, self._learner, free=free))
 
     # --- what is made once --------------------------------------------------------------------

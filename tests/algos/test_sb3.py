@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from good_env import Good
 from stable_baselines3 import A2C, DQN, PPO
 from tiny import LETTERS, letter_agent, matching_env, tiny_agent
 
@@ -337,14 +338,14 @@ def test_what_surrounds_an_env_of_picks_stays_around_its_texts() -> None:
 
 def test_a_learner_that_knows_masks_takes_fewer_candidates() -> None:
     ragged = {"agent_0": ["a", "b", "c"], "agent_1": ["d", "b"]}
-    for mode in MODES:
-        settings = config("sb3-maskable-ppo", candidates=ragged, mode=mode, total_timesteps=1024)
-        trainer = algos.make("sb3-maskable-ppo", matching_env(), None, settings)
-        trainer.train()
-        assert trainer.evaluate(do_sample=False).metrics["reward_mean"] == 1
-        played = algos.evaluate(matching_env(), trainer.agents, num_samples=50).rollout
-        said = {node.completions["agent_1"][0].text for node in played.nodes()}
-        assert said <= {"d", "b"}
+    settings = config("sb3-maskable-ppo", candidates=ragged, mode="centralised")
+    trainer = algos.make("sb3-maskable-ppo", matching_env(), None, settings)
+    before = algos.evaluate(matching_env(), trainer.agents, num_samples=50)
+    said = {node.completions["agent_1"][0].text for node in before.rollout.nodes()}
+    assert said == {"d", "b"}
+    assert before.metrics["reward_mean"] < 0.4
+    trainer.train()
+    assert trainer.evaluate(do_sample=False).metrics["reward_mean"] == 1
     for name in ("sb3-ppo", "sb3-dqn"):
         with pytest.raises(ValueError, match=r"4 candid|3 candidates for each agent with sb3-"):
             algos.make(name, matching_env(), None, config(name, candidates=ragged))
@@ -387,7 +388,6 @@ def assert_same(one: Any, other: Any, place: str = "") -> None:
     ("name", "mode"),
     [
         ("sb3-a2c", "shared"),
-        ("sb3-dqn", "shared"),
         ("sb3-dqn", "centralised"),
         ("sb3-ppo", "centralised"),
         ("sb3-maskable-ppo", "shared"),
@@ -404,7 +404,7 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, mode: str, tmp_path:
             name,
             **{**own, "total_timesteps": 160},
             candidates=None,
-            strategies=["{prompt}", "{prompt}, please", "longer: {prompt}"],
+            strategies=["{prompt}", shout, "longer: {prompt}"],
             num_envs=3,
             mode=mode,
             logging_steps=30,
@@ -444,6 +444,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     longer = config("sb3-dqn", total_timesteps=9000)
     with pytest.raises(ValueError, match="total_timesteps=4096 there and 9000 here"):
         algos.make("sb3-dqn", env, None, longer).train(resume_from=tmp_path)
+    scheduled = {"algo_kwargs": {"clip_range_vf": abs}}
+    algos.make("sb3-ppo", env, None, config(**scheduled)).save_checkpoint(tmp_path)
+    longer = config(total_timesteps=9000, **scheduled)
+    with pytest.raises(ValueError, match="total_timesteps=2048 there and 9000 here"):
+        algos.make("sb3-ppo", env, None, longer).train(resume_from=tmp_path)
     with pytest.raises(FileNotFoundError, match="a folder that save_checkpoint wrote"):
         algos.make("sb3-ppo", env, None, config()).train(resume_from=tmp_path / "none")
 
@@ -616,6 +621,28 @@ def test_what_a_learner_cannot_be_made_of() -> None:
         algos.make("sb3-ppo", env, None, config(), eval_env="held out")
     with pytest.raises(TypeError, match="list of loggers"):
         algos.make("sb3-ppo", env, None, config(), loggers=Kept())
+
+
+def test_a_policy_of_the_team_needs_all_of_it_in_every_turn() -> None:
+    for acting in ([["agent_0"], NAMES], [NAMES, ["agent_0"]], lambda turn: NAMES[:turn]):
+        env = two_turns(acting=acting)
+        trainer = algos.make("sb3-a2c", env, None, config("sb3-a2c", mode="centralised"))
+        with pytest.raises(ValueError, match=r"to act in every turn, .* without agent_1; use mode="):
+            trainer.train()
+        shared = algos.make("sb3-a2c", env, None, config("sb3-a2c", total_timesteps=160))
+        shared.train()
+        assert len(shared.evaluate().rollout.levels) == 2
+
+
+def test_an_env_stepped_by_clones_learns_but_cannot_be_saved(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"total_timesteps": 80, "output_dir": str(tmp_path)}
+    trainer = algos.make("sb3-a2c", Good(), None, config("sb3-a2c", **settings))
+    trainer.train()
+    assert trainer.evaluate().metrics["return_mean"] > 0
+    with pytest.raises(TypeError, match="a TextEnv, bare or in Wrappers, to save its episodes"):
+        trainer.save_checkpoint(tmp_path)
+    with pytest.raises(TypeError, match="a TextEnv, bare or in Wrappers, to save its episodes"):
+        algos.make("sb3-a2c", Good(), None, config("sb3-a2c", checkpoint_interval=9, **settings))
 
 
 def test_requests_that_an_agent_does_not_understand() -> None:
