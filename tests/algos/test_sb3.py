@@ -64,12 +64,16 @@ def shout(prompt: str) -> str:
 
 def two_turns(**kwargs: Any) -> TextEnv:
     """Reward the length of what is said; the next prompt is what the other one said."""
-    return TextEnv(
-        [{"prompt": f"prompt {i}"} for i in range(6)],
-        lambda first, second: [float(len(a) + len(b)) for a, b in zip(first, second, strict=True)],
-        transition=lambda agent_completions: list(reversed(agent_completions)),
-        **{"num_turns": 2, **kwargs},
-    )
+
+    def lengths(first: list[str], second: list[str]) -> list[float]:
+        return [float(len(a) + len(b)) for a, b in zip(first, second, strict=True)]
+
+    parts = {
+        "reward_func": lengths,
+        "transition": lambda agent_completions: list(reversed(agent_completions)),
+        "num_turns": 2,
+    }
+    return TextEnv([{"prompt": f"prompt {i}"} for i in range(6)], **{**parts, **kwargs})
 
 
 def learnt(name: str, mode: str = "shared") -> Any:
@@ -280,6 +284,18 @@ def test_samples_follow_the_policys_distribution() -> None:
     assert agent.act([]) == []
 
 
+def test_each_generation_of_a_team_is_of_the_agents_own() -> None:
+    own = {"agent_0": ["a", "b"], "agent_1": ["c", "d"]}
+    settings = config(candidates=own, mode="centralised")
+    agent = algos.make("sb3-ppo", matching_env(), None, settings).agents["agent_0"]
+    answers = agent.act(["a", "b"] * 3, 20, seed=0)
+    assert [{c.text for c in group} for group in answers] == [{"a", "b"}, {"c", "d"}] * 3
+    with torch.no_grad():  # agent_0's second candidate, and agent_1's first
+        agent.policy.model.policy.action_net.bias.copy_(torch.tensor([0.0, 9.0, 9.0, 0.0]))
+    answers = agent.greedy().act(["a", "b"] * 3, 4)
+    assert [[c.text for c in group] for group in answers] == [["b"] * 4, ["c"] * 4] * 3
+
+
 def test_each_generation_asks_a_writer_that_samples_anew() -> None:
     writer = RandomAgent([str(i) for i in range(100)])
     settings = config(candidates=None, strategies=["{prompt}"])
@@ -395,9 +411,15 @@ def assert_same(one: Any, other: Any, place: str = "") -> None:
 )
 def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, mode: str, tmp_path: Path) -> None:
     own = {
-        "sb3-a2c": {"n_steps": 6},
-        "sb3-dqn": {"learning_starts": 20, "buffer_size": 90},  # it is full in the end
-    }.get(name, {"n_steps": 6, "batch_size": 18})
+        "sb3-a2c": {},
+        "sb3-dqn": {
+            "learning_starts": 20,
+            "buffer_size": 90,  # it is full in the end
+            "train_freq": 3,
+            "target_update_interval": 21,
+        },
+    }.get(name, {"batch_size": 15})
+    own = {"n_steps": 5, **own} if name != "sb3-dqn" else own  # rollouts end within episodes
 
     def run(folder: str, kept: Kept, resume_from: Path | None = None) -> Any:
         settings = config(
@@ -407,9 +429,9 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, mode: str, tmp_path:
             strategies=["{prompt}", shout, "longer: {prompt}"],
             num_envs=3,
             mode=mode,
-            logging_steps=30,
-            eval_interval=60,
-            checkpoint_interval=60,
+            logging_steps=40,  # checkpoints are between two entries
+            eval_interval=50,
+            checkpoint_interval=50,
             output_dir=str(tmp_path / folder),
         )
         env, writer = two_turns(shuffle=True), RandomAgent(["a", "bcd", "efghij"])
@@ -471,6 +493,10 @@ def test_a_longer_run_begins_as_a_shorter_one_and_a_second_one_goes_on(tmp_path:
 
 def test_it_keeps_to_random_streams_of_its_own() -> None:
     parameters = []
+
+    def noisy(first: list[str], second: list[str]) -> list[float]:
+        return [float(np.random.rand()) for _ in first]
+
     for seed in (1, 2):
         random.seed(seed)
         np.random.seed(seed)
@@ -480,9 +506,9 @@ def test_it_keeps_to_random_streams_of_its_own() -> None:
             np.random.get_state()[1].tolist(),
             torch.get_rng_state().tolist(),
         )
-        trainer = algos.make(
-            "sb3-dqn", matching_env(), None, config("sb3-dqn", total_timesteps=300)
-        )
+        settings = config("sb3-dqn", total_timesteps=300, eval_interval=100 * (seed - 1))
+        held_out = two_turns(reward_func=noisy) if seed == 2 else None
+        trainer = algos.make("sb3-dqn", matching_env(), None, settings, eval_env=held_out)
         trainer.train()
         after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         assert before == after
@@ -627,7 +653,9 @@ def test_a_policy_of_the_team_needs_all_of_it_in_every_turn() -> None:
     for acting in ([["agent_0"], NAMES], [NAMES, ["agent_0"]], lambda turn: NAMES[:turn]):
         env = two_turns(acting=acting)
         trainer = algos.make("sb3-a2c", env, None, config("sb3-a2c", mode="centralised"))
-        with pytest.raises(ValueError, match=r"to act in every turn, .* without agent_1; use mode="):
+        with pytest.raises(
+            ValueError, match=r"to act in every turn, .* without agent_1; use mode="
+        ):
             trainer.train()
         shared = algos.make("sb3-a2c", env, None, config("sb3-a2c", total_timesteps=160))
         shared.train()
