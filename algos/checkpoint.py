@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from motet.algos.config import TrainerConfig
 
 FILE_NAME = "trainer_state.pt"
 VERSION = 1
@@ -29,14 +31,14 @@ _FREE = {
 
 
 def write_checkpoint(
-    folder: str | Path, state: Mapping[str, Any], config: Any, learner: str
+    folder: str | Path, state: Mapping[str, Any], config: TrainerConfig, learner: str
 ) -> None:
     """Write a state; a write that is cut short leaves what was there before.
 
     Args:
         folder: made where it is missing.
         state: tensors, numbers, strings, lists and dicts.
-        config: of the run, a dataclass.
+        config: of the run.
         learner: name of the trainer's class.
     """
     path = Path(folder) / FILE_NAME
@@ -50,16 +52,13 @@ def write_checkpoint(
     half.replace(path)
 
 
-def read_checkpoint(
-    folder: str | Path, config: Any, learner: str, *, free: Collection[str] = ()
-) -> dict[str, Any]:
+def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> dict[str, Any]:
     """Read a state that a like run wrote.
 
     Args:
         folder: that was given to `write_checkpoint`.
         config: of the run that goes on.
         learner: name of its trainer's class.
-        free: further settings that may differ.
 
     Raises:
         FileNotFoundError: where there is no checkpoint.
@@ -82,7 +81,7 @@ def read_checkpoint(
     own = _settings(config)
     other = {
         name: (whole["config"].get(name), own.get(name))
-        for name in sorted({*own, *whole["config"]}.difference(_FREE, free))
+        for name in sorted({*own, *whole["config"]} - _FREE)
         if whole["config"].get(name) != own.get(name)
     }
     if other:
@@ -110,6 +109,8 @@ def _text(value: Any) -> str:
         return str({key: _text(own) for key, own in value.items()})
     if isinstance(value, list | tuple) and not all(isinstance(own, _PLAIN) for own in value):
         return str([_text(own) for own in value])
+    if isinstance(value, type):
+        return value.__qualname__
     return repr(value) if isinstance(value, (*_PLAIN, list, tuple)) else type(value).__name__
 
 

@@ -29,6 +29,8 @@ def picking_env(env: Any, agents: Mapping[str, Agent] | Agent | None, config: SB
         ValueError: where what to pick from is said twice or not at all.
     """
     _check_env(env)
+    if isinstance(agents, Mapping) and not agents:
+        agents = None
     names = list(env.possible_agents)
     if pick_layer(env) is not None:
         given = {

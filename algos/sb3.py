@@ -30,6 +30,7 @@ DQN's joint pick is one of K^N.
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ class SB3Trainer:
         Raises:
             TypeError: where the env's episodes cannot be saved: those of one stepped by clones.
         """
-        write_checkpoint(output_dir, self.state_dict(), self.config, self._learner)
+        write_checkpoint(output_dir, self.state_dict(), self._kept_settings(), self._learner)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what changes while training, as it is where a rollout begins or a run has ended.
@@ -329,12 +330,16 @@ class SB3Trainer:
         return opened
 
     def _load(self, folder: str | Path) -> None:
-        free = {"verbose"}
+        self.load_state_dict(read_checkpoint(folder, self._kept_settings(), self._learner))
+
+    def _kept_settings(self) -> Any:
+        """Return settings that a run that goes on must have, and others at their defaults."""
+        free: dict[str, Any] = {"verbose": 0}
         further = (self.config.algo_kwargs or {}).values()
         if self._learner != "sb3-dqn" and not any(callable(value) for value in further):
             # DQN's exploration, and schedules, go by how much of the run is left
-            free.add("total_timesteps")
-        self.load_state_dict(read_checkpoint(folder, self.config, self._learner, free=free))
+            free["total_timesteps"] = SB3Config().total_timesteps
+        return replace(self.config, **free)
 
     # --- what is made once --------------------------------------------------------------------
 

@@ -426,7 +426,8 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, mode: str, tmp_path:
             name,
             **{**own, "total_timesteps": 160},
             candidates=None,
-            strategies=["{prompt}", shout, "longer: {prompt}"],
+            strategies=["{prompt}", lambda prompt: prompt.upper(), "longer: {prompt}"],
+            policy_kwargs={"net_arch": [8], "activation_fn": torch.nn.ReLU},
             num_envs=3,
             mode=mode,
             logging_steps=40,  # checkpoints are between two entries
@@ -461,6 +462,9 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     algos.make("sb3-dqn", env, None, config("sb3-dqn")).save_checkpoint(tmp_path)
     with pytest.raises(ValueError, match="a checkpoint of sb3-ppo, got one of sb3-dqn"):
         algos.make("sb3-ppo", env, None, config()).train(resume_from=tmp_path)
+    with pytest.raises(ValueError, match="activation_fn': 'ReLU'} here"):
+        other = config("sb3-dqn", policy_kwargs={"activation_fn": torch.nn.ReLU})
+        algos.make("sb3-dqn", env, None, other).train(resume_from=tmp_path)
     with pytest.raises(ValueError, match=r"settings of the run .* seed=42 there and 3 here"):
         algos.make("sb3-dqn", env, None, config("sb3-dqn", seed=3)).train(resume_from=tmp_path)
     longer = config("sb3-dqn", total_timesteps=9000)
@@ -625,7 +629,7 @@ def test_settings_of_the_learner_reach_it() -> None:
 def test_what_a_learner_cannot_be_made_of() -> None:
     env, picks = matching_env(), PickOfK(matching_env(), list(LETTERS))
     team = {name: letter_agent() for name in NAMES}
-    with pytest.raises(TypeError, match=r"an SB3Config as config, got \{'seed': 3\}"):
+    with pytest.raises(TypeError, match=r"SB3Config as config.*, got \{'seed': 3\}"):
         algos.make("sb3-ppo", env, None, {"seed": 3})
     with pytest.raises(ValueError, match=r"an agent for each of .*, got \['agent_0'\]"):
         algos.make("sb3-ppo", env, {"agent_0": letter_agent()}, config())
@@ -633,6 +637,7 @@ def test_what_a_learner_cannot_be_made_of() -> None:
         algos.make("sb3-ppo", env, {**team, "agent_1": "pocket"}, config())
     with pytest.raises(ValueError, match="candidates, strategies or k in the config"):
         algos.make("sb3-ppo", env, team, config(candidates=None))
+    assert algos.make("sb3-ppo", picks, {}, SB3Config()).env.possible_agents == NAMES
     with pytest.raises(ValueError, match="no agents with an env of picks"):
         algos.make("sb3-ppo", picks, team, SB3Config())
     with pytest.raises(ValueError, match="no candidates with an env of picks"):
