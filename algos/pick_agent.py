@@ -263,6 +263,12 @@ def load_pick_agents(
         )
         policy = SB3Policy.load(file.parent, whole["policy"])
         agent = PickAgent(policy, offers, whole["names"])
-        team.update(dict.fromkeys(agent.names, agent))
+        for name in agent.names:
+            if name in team:
+                raise ValueError(
+                    f"Expected one policy for {name}, got another in {file.parent}; save each team "
+                    "to a folder of its own."
+                )
+            team[name] = agent
     order = next(iter(team.values())).offers.agent_names
     return {name: team[name] for name in order}

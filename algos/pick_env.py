@@ -31,51 +31,27 @@ def picking_env(env: Any, agents: Mapping[str, Agent] | Agent | None, config: SB
     _check_env(env)
     if isinstance(agents, Mapping) and not agents:
         agents = None
-    names = list(env.possible_agents)
     if pick_layer(env) is not None:
-        given = {
-            "agents": agents,
-            "candidates": config.candidates,
-            "strategies": config.strategies,
-            "k": config.k,
-        }
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(
-                    f"Expected no {name} with an env of picks, which says what they are, got "
-                    f"{value!r}."
-                )
-        twin = whole_clone(env)
-        layer = pick_layer(twin)
-        assert layer is not None  # a whole clone has it
-        layer.show_progress = False
-        return twin
+        return _without_progress(env, agents, config)
+    names = list(env.possible_agents)
     if any(is_vector([env.observation_space(n)], [env.action_space(n)]) for n in names):
         raise TypeError(
             f"Expected a text env, or one with PickOfK in it, got {env}, whose numbers no agent "
             "that reads texts can see."
         )
-    writer = None if agents is None else _checked_writers(agents, names)
+    writers = None if agents is None else _checked_writers(agents, names)
     candidates: Any = config.candidates
     strategies: Any = config.strategies
-    if candidates is None and writer is None:
-        raise ValueError(
-            "Expected candidates in the config, or agents that write; got neither. Give "
-            'candidates=["a text", ...], or agents with strategies=["{prompt}", ...] or with k.'
-        )
+    if candidates is None:
+        _check_writing(writers, config)
     if candidates is None and strategies is None:
-        if config.k is None:
-            raise ValueError(
-                "Expected candidates, strategies or k in the config, which say what to pick from; "
-                "got none."
-            )
-        candidates = writer
+        candidates = writers
     return PickOfK(
         env,
         candidates,
         k=config.k,
         strategies=strategies,
-        writer=None if strategies is None else writer,
+        writer=None if strategies is None else writers,
         show_progress=False,
     )
 
@@ -156,6 +132,38 @@ def _check_env(env: Any) -> None:
         raise TypeError(
             f"Expected a parallel env with {', '.join(methods)}, got {type(env).__name__} without "
             f"{', '.join(missing)}."
+        )
+
+
+def _without_progress(env: Any, agents: Any, config: SB3Config) -> Any:
+    given = {
+        "agents": agents,
+        "candidates": config.candidates,
+        "strategies": config.strategies,
+        "k": config.k,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"Expected no {name} with an env of picks, which says what they are, got {value!r}."
+            )
+    twin = whole_clone(env)
+    layer = pick_layer(twin)
+    assert layer is not None  # a whole clone has it
+    layer.show_progress = False
+    return twin
+
+
+def _check_writing(writers: Any, config: SB3Config) -> None:
+    if writers is None:
+        raise ValueError(
+            "Expected candidates in the config, or agents that write; got neither. Give "
+            'candidates=["a text", ...], or agents with strategies=["{prompt}", ...] or with k.'
+        )
+    if config.strategies is None and config.k is None:
+        raise ValueError(
+            "Expected candidates, strategies or k in the config, which say what to pick from; got "
+            "none."
         )
 
 

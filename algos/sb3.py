@@ -159,7 +159,7 @@ class SB3Trainer:
         """
         with self._randomness.entered():
             if resume_from is None:
-                self._run_start = self.model.num_timesteps
+                self._run_start = self._reported = self.model.num_timesteps
             else:
                 self._load(resume_from)
             console = ConsoleLogger()

@@ -495,6 +495,24 @@ def test_a_longer_run_begins_as_a_shorter_one_and_a_second_one_goes_on(tmp_path:
         assert_same(other.model.get_parameters(), whole.model.get_parameters())
 
 
+def test_a_run_that_was_interrupted_can_begin_anew() -> None:
+    calls = []
+
+    def interrupted(first: list[str], second: list[str]) -> list[float]:
+        calls.append(len(first))
+        if len(calls) == 12:  # in the middle of the second rollout
+            raise KeyboardInterrupt
+        return [1.0] * len(first)
+
+    env = two_turns(reward_func=interrupted)
+    trainer = algos.make("sb3-ppo", env, None, config(total_timesteps=256))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    steps = trainer.model.num_timesteps
+    trainer.train()
+    assert trainer.model.num_timesteps == steps + 256
+
+
 def test_it_keeps_to_random_streams_of_its_own() -> None:
     parameters = []
 
@@ -718,6 +736,10 @@ def test_parts_that_cannot_be_saved_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"observations of 13 entries, .* got one that gives 15"):
         load_pick_agents(own, encoder=Encoder(9))
     assert load_pick_agents(own, encoder=Encoder(7))
+    learnt("sb3-ppo", "centralised").save_model(tmp_path / "both")
+    learnt("sb3-ppo").save_model(tmp_path / "both")
+    with pytest.raises(ValueError, match=r"one policy for agent_0, got another in .*team"):
+        load_pick_agents(tmp_path / "both")
     with pytest.raises(FileNotFoundError, match="a folder that save_model wrote"):
         load_pick_agents(tmp_path)
 
