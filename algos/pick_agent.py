@@ -58,6 +58,8 @@ class PickPolicy(Protocol):
 class PickAgent:
     """Pick one of K texts; with strategies, say what the frozen writer answers to the pick.
 
+    Completions are the writer's own, tokens included, and have none where a text was picked.
+
     A policy that was trained to pick for the whole team at once is one agent under all names, and
     has to be asked for all of them at once, in their order: `act([observations[name] for name in
     agent.names])`. `evaluate` does.
@@ -115,8 +117,12 @@ class PickAgent:
             for i, picks in enumerate(picked)
             for generation, pick in enumerate(picks)
         ]
-        texts = iter(self.offers.said(questions))
-        return [[Completion(next(texts)) for _ in picks] for picks in picked]
+        if self.offers.asks_writers:
+            said = [_completion(answer) for answer in self.offers.answers(questions)]
+        else:
+            said = [Completion(question.prompt) for question in questions]
+        completions = iter(said)
+        return [[next(completions) for _ in picks] for picks in picked]
 
     def picks(self, observations: Sequence[str]) -> list[int]:
         """Return the likeliest pick for each observation, as a number from 0.
@@ -211,6 +217,11 @@ class PickAgent:
                 f"Expected the observations of {list(self.names)} together and in this order, for "
                 f"a policy that picks for all of them, got {len(observations)} observations."
             )
+
+
+def _completion(answer: Any) -> Completion:
+    """Return a writer's answer, with its tokens where it has them: they are what it cost."""
+    return answer if isinstance(answer, Completion) else Completion(answer.text)
 
 
 def load_pick_agents(

@@ -6,6 +6,8 @@ from typing import Any
 
 from motet.agents.checks import check_fields
 from motet.envs.views.sb3 import Mode
+from motet.envs.wrappers.candidates import Strategy
+from motet.envs.wrappers.offers import Candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,8 @@ class SB3Config:
     total_timesteps: int = 20_000
     num_envs: int = 8
     mode: Mode = "shared"
-    candidates: object = None
-    strategies: object = None
+    candidates: Candidates | None = None
+    strategies: Sequence[Strategy] | Mapping[str, Sequence[Strategy]] | None = None
     k: int | None = None
     policy: str = "MlpPolicy"
     learning_rate: float | None = None
@@ -99,19 +101,17 @@ class SB3Config:
     verbose: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, others=_OTHERS)
         for names, fits, what in _RANGES:
             for name in names:
                 value = getattr(self, name)
                 if value is not None and not fits(value):
                     raise ValueError(f"Expected {name} {what}, got {value}.")
-        for name in ("candidates", "strategies"):
+        for name, kinds in _OTHERS.items():
             value = getattr(self, name)
-            given = value is None or callable(value) or isinstance(value, Sequence | Mapping)
-            if not given or isinstance(value, str):
-                raise TypeError(
-                    f"Expected {name} as a list, or a mapping of lists by agent, got {value!r}."
-                )
+            told = isinstance(value, kinds) and not isinstance(value, str)
+            if value is not None and not told and not (name == "candidates" and callable(value)):
+                raise TypeError(f"Expected {_DESCRIBED[name]} as {name}, got {value!r}.")
         if self.candidates is not None and self.strategies is not None:
             raise ValueError("Expected candidates or strategies, got both.")
         if self.checkpoint_interval and self.output_dir is None:
@@ -130,6 +130,19 @@ class SB3Config:
         }
 
 
+# What is no plain value.
+_OTHERS: dict[str, tuple[type, ...]] = {
+    "candidates": (Sequence, Mapping),
+    "strategies": (Sequence, Mapping),
+    "policy_kwargs": (Mapping,),
+    "algo_kwargs": (Mapping,),
+}
+_DESCRIBED = {
+    "candidates": "a list of texts, a mapping of lists by agent, or a function",
+    "strategies": "a list of templates or functions, or a mapping of lists by agent,",
+    "policy_kwargs": "a mapping of arguments by name",
+    "algo_kwargs": "a mapping of arguments by name",
+}
 LEARNER_SETTINGS = (
     "learning_rate",
     "n_steps",

@@ -165,7 +165,8 @@ class WrittenCandidates:
 
     def offer(self, questions: Sequence[Question]) -> list[Texts]:
         """Return the texts for each question."""
-        return written_by(self._writers, questions, self.k)
+        answers = answers_by(self._writers, questions, self.k)
+        return [tuple(answer.text for answer in own) for own in answers]
 
 
 class Strategies:
@@ -209,33 +210,37 @@ def make_source(candidates: Any, agent_names: Sequence[str], k: int | None) -> S
     return FixedCandidates(candidates, agent_names, k)
 
 
-def written_by(
+def answers_by(
     writers: Writers, questions: Sequence[Question], num_generations: int
-) -> list[Texts]:
-    """Let writers answer the prompts of questions, with one call of each distinct writer."""
-    asked: dict[int, list[int]] = {}
-    for i, question in enumerate(questions):
-        asked.setdefault(id(writers.of(question.agent)), []).append(i)
-    answers: list[Texts] = [()] * len(questions)
-    for places in asked.values():
-        pairs = [(questions[i].prompt, questions[i].seed) for i in places]
-        writer = writers.of(questions[places[0]].agent)
-        for i, texts in zip(places, written(writer, pairs, num_generations), strict=True):
-            answers[i] = texts
-    return answers
+) -> list[tuple[Any, ...]]:
+    """Let writers answer the prompts of questions, with one call of each distinct writer.
 
+    Questions of the same prompt and seed share their answers. A call's seed is made of all its
+    questions' seeds, so that it is reproducible.
 
-def written(writer: Writer, asked: Sequence[tuple[str, int]], num_generations: int) -> list[Texts]:
-    """Let a writer answer (prompt, seed) pairs in one call; equal pairs share their answers.
-
-    The call's seed is made of all pairs' seeds, so that it is reproducible.
+    Returns:
+        (B,) tuples of answers with a `text`, as the writers gave them.
 
     Raises:
         TypeError: where the answers are no lists of objects with a `text`.
         ValueError: where their number is another.
     """
-    if not asked:
-        return []
+    asked: dict[int, list[int]] = {}
+    for i, question in enumerate(questions):
+        asked.setdefault(id(writers.of(question.agent)), []).append(i)
+    answers: list[tuple[Any, ...]] = [()] * len(questions)
+    for places in asked.values():
+        pairs = [(questions[i].prompt, questions[i].seed) for i in places]
+        writer = writers.of(questions[places[0]].agent)
+        for i, own in zip(places, _answers(writer, pairs, num_generations), strict=True):
+            answers[i] = own
+    return answers
+
+
+def _answers(
+    writer: Writer, asked: Sequence[tuple[str, int]], num_generations: int
+) -> list[tuple[Any, ...]]:
+    """Let a writer answer (prompt, seed) pairs in one call; equal pairs share their answers."""
     distinct = list(dict.fromkeys(asked))
     seed = mixed_seed(*dict.fromkeys(seed for _, seed in distinct))
     answers = writer.act([prompt for prompt, _ in distinct], num_generations, seed=seed)
@@ -243,27 +248,27 @@ def written(writer: Writer, asked: Sequence[tuple[str, int]], num_generations: i
         raise ValueError(
             f"Expected answers to {len(distinct)} prompts from the writer, got {len(answers)}."
         )
-    texts = dict(zip(distinct, map(_texts_of, answers), strict=True))
-    for those in texts.values():
+    given = dict(zip(distinct, map(_checked_answers, answers), strict=True))
+    for those in given.values():
         if len(those) != num_generations:
             raise ValueError(
                 f"Expected {num_generations} answers to a prompt from the writer, got {len(those)}."
             )
-    return [texts[pair] for pair in asked]
+    return [given[pair] for pair in asked]
 
 
 def _can_write(thing: Any) -> bool:
     return callable(getattr(thing, "act", None)) and not isinstance(thing, type)
 
 
-def _texts_of(answers: Sequence[Any]) -> Texts:
+def _checked_answers(answers: Sequence[Any]) -> tuple[Any, ...]:
     for answer in answers:
         if not isinstance(getattr(answer, "text", None), str):
             raise TypeError(
                 "Expected answers with a text from the writer, as those of motet.agents are, got "
                 f"{answer!r}."
             )
-    return tuple(answer.text for answer in answers)
+    return tuple(answers)
 
 
 def _by_agent(role: str, given: Any, agent_names: Sequence[str]) -> dict[str, tuple[Any, ...]]:

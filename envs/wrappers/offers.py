@@ -18,8 +18,8 @@ from motet.envs.wrappers.candidates import (
     Texts,
     Writer,
     Writers,
+    answers_by,
     make_source,
-    written_by,
 )
 from motet.envs.wrappers.features import ChoiceFeatures, HashingEncoder, TextEncoder, View
 
@@ -98,15 +98,18 @@ class Offers:
         """Return (B, size) observations of (B,) views."""
         return self._features(views)
 
-    def said(self, picked: Sequence[Question]) -> list[str]:
-        """Return what picks become: themselves, or what the agents' writers answer.
+    def answers(self, picked: Sequence[Question]) -> list[Any]:
+        """Return what the agents' writers answer to picks, as they give it.
 
         Args:
-            picked: (B,) agents and the texts that they picked; equal ones share their answer.
+            picked: (B,) agents and the prompts that they picked; equal ones share their answer.
+
+        Returns:
+            (B,) answers with a `text`.
         """
         if self._writers is None:
-            return [question.prompt for question in picked]
-        return [text for (text,) in written_by(self._writers, picked, 1)]
+            raise ValueError("Expected strategies, whose picks writers answer, got candidates.")
+        return [answer for (answer,) in answers_by(self._writers, picked, 1)]
 
 
 def _check_arguments(candidates: Any, strategies: Any, writer: Any) -> None:

@@ -162,9 +162,9 @@ class PickOfK(Wrapper):
                 for agent, prompt in texts.items()
                 if memories[i].offered[agent]
             ]
-            answers = self.offers.said([question for _, question in asked])
-            for (i, question), text in zip(asked, answers, strict=True):
-                played[i][question.agent] = text
+            answers = self.offers.answers([question for _, question in asked])
+            for (i, question), answer in zip(asked, answers, strict=True):
+                played[i][question.agent] = answer.text
         return [
             (replace(memory, played=texts), texts)
             for memory, texts in zip(memories, played, strict=True)

@@ -331,6 +331,18 @@ def test_frozen_agents_answer_the_strategies_of_the_config() -> None:
     assert trainer.agents["agent_0"].act(["a"])[0][0].text == "b"
 
 
+def test_what_a_language_model_wrote_is_counted_as_its_cost() -> None:
+    writer = tiny_agent(max_new_tokens=3)
+    settings = config(candidates=None, strategies=["{prompt}", shout])
+    trainer = algos.make("sb3-ppo", two_turns(), writer, settings)
+    played = trainer.evaluate()
+    assert played.metrics["num_completions"] == 6 * 2 * 2
+    assert 24 <= played.metrics["num_tokens"] <= 72
+    (completion,) = trainer.agents["agent_0"].act(["a"])[0]
+    assert completion.prompt_ids in (tuple(writer.encode("a")), tuple(writer.encode("A")))
+    assert len(completion.log_probs) == len(completion.completion_ids) > 0
+
+
 def test_without_candidates_and_strategies_the_agents_write_k() -> None:
     writer = RandomAgent(list(LETTERS))
     trainer = algos.make("sb3-ppo", matching_env(), writer, config(candidates=None, k=3))
@@ -608,7 +620,7 @@ def test_a_loss_that_is_not_finite_stops_the_run() -> None:
         ({"candidates": None}, ValueError, "candidates in the config, or agents that write"),
         ({"strategies": ["{prompt}"]}, ValueError, "candidates or strategies, got both"),
         ({"candidates": None, "strategies": ["{prompt}"]}, ValueError, "or agents that write"),
-        ({"candidates": "abcd"}, TypeError, "candidates as a list, .* got 'abcd'"),
+        ({"candidates": "abcd"}, TypeError, "a list of texts, .* as candidates, got 'abcd'"),
         ({"candidates": ["a", 3]}, TypeError, "strings as candidates of agent_0, got 3"),
         ({"buffer_size": 9}, ValueError, "settings of PPO for sb3-ppo, got buffer_size; leave"),
         ({"algo_kwargs": {"gama": 1}}, ValueError, "arguments of PPO in algo_kwargs, got gama; it"),
@@ -619,7 +631,7 @@ def test_a_loss_that_is_not_finite_stops_the_run() -> None:
         ({"learning_rate": 0.0}, ValueError, "learning_rate above 0, got 0.0"),
         ({"gamma": 1.5}, ValueError, "gamma from 0 to 1, got 1.5"),
         ({"num_envs": 0}, ValueError, "num_envs of at least 1, got 0"),
-        ({"policy_kwargs": [64]}, TypeError, "policy_kwargs to be Mapping"),
+        ({"policy_kwargs": [64]}, TypeError, r"a mapping .* as policy_kwargs, got \[64\]"),
         ({"checkpoint_interval": 5}, ValueError, "an output_dir with checkpoint_interval=5"),
     ],
 )
