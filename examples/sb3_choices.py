@@ -20,13 +20,17 @@ OPENINGS = ("", "Some time ago,", "Once,", "Then", "At last,", "In the end,")
 
 
 def main(
-    algo: Literal["sb3-ppo", "sb3-a2c", "sb3-dqn"] = "sb3-ppo", num_steps: int = 4096, seed: int = 0
+    algo: Literal["sb3-ppo", "sb3-a2c", "sb3-dqn"] = "sb3-ppo",
+    num_steps: int = 4096,
+    num_samples: int = 32,
+    seed: int = 0,
 ) -> None:
     """Train one policy that both agents share, and compare it with what it was.
 
     Args:
         algo: which learner picks.
         num_steps: picks to learn from; each agent's counts.
+        num_samples: stories of each writer to each held-out instruction, before and after.
         seed: seed of the policy, the order of instructions and the stories.
     """
     short = agents.GenerationConfig(max_new_tokens=64)
@@ -44,9 +48,11 @@ def main(
     held_out = envs.make("story-length-ratio-v0", split="eval")
     trainer = algos.make(algo, env, writer, config)
 
-    before = algos.evaluate(held_out, trainer.agents, num_samples=32, seed=seed)
+    before = algos.evaluate(held_out, trainer.agents, num_samples=num_samples, seed=seed)
     trainer.train()
-    after = algos.evaluate(held_out, trainer.agents, num_samples=32, do_sample=False, seed=seed)
+    after = algos.evaluate(
+        held_out, trainer.agents, num_samples=num_samples, do_sample=False, seed=seed
+    )
     print(
         f"Mean reward on held-out instructions {before.metrics['reward_mean']:.3f} before, "
         f"{after.metrics['reward_mean']:.3f} after."
