@@ -97,6 +97,14 @@ class HistoryAgent(Agent, Protocol):
 
 
 @runtime_checkable
+class GreedyAgent(Agent, Protocol):
+    """An agent that can leave chance out. Language models do by `with_generation`."""
+
+    def greedy(self) -> Agent:
+        """Return the agent as it gives the likeliest answer always, with the same weights."""
+
+
+@runtime_checkable
 class CachingAgent(Agent, Protocol):
     """An agent that can keep what it has computed from one call of `act` to the next."""
 

@@ -43,10 +43,13 @@ from motet.algos.joint_policy import JointAnswers, JointPolicy
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.magrpo import MAGRPOTrainer
 from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.pick_agent import PickAgent, load_pick_agents
 from motet.algos.pipeline import Pipeline
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
 from motet.algos.rollout import Node, Rollout
 from motet.algos.running_mean import RunningMean
+from motet.algos.sb3 import SB3Trainer
+from motet.algos.sb3_config import SB3Config
 from motet.algos.trainer import Trainer
 
 __all__ = [
@@ -74,11 +77,14 @@ __all__ = [
     "MAGRPOConfig",
     "MAGRPOTrainer",
     "Node",
+    "PickAgent",
     "Pipeline",
     "PipelineConfig",
     "RandomConfig",
     "Rollout",
     "RunningMean",
+    "SB3Config",
+    "SB3Trainer",
     "ScriptedConfig",
     "Trainer",
     "TrainerConfig",
@@ -94,6 +100,7 @@ __all__ = [
     "group_mean",
     "grpo",
     "leave_one_out",
+    "load_pick_agents",
     "make",
     "mareinforce",
     "maremax",

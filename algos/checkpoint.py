@@ -15,6 +15,8 @@ from motet.algos.config import TrainerConfig
 FILE_NAME = "trainer_state.pt"
 VERSION = 1
 
+_PLAIN = (str, int, float, type(None))
+
 # What may differ in the run that goes on: it changes neither a sample nor a weight before the end.
 _FREE = {
     "num_train_epochs",
@@ -96,11 +98,20 @@ def _settings(config: Any) -> dict[str, str]:
         value = getattr(config, each.name)
         if is_dataclass(value):
             plain |= {f"{each.name}.{key}": text for key, text in _settings(value).items()}
-        elif isinstance(value, str | int | float | list | tuple | dict | None):
-            plain[each.name] = repr(value)
         else:
-            plain[each.name] = type(value).__name__
+            plain[each.name] = _text(value)
     return plain
+
+
+def _text(value: Any) -> str:
+    """Return a value as text that is the same in another process."""
+    if isinstance(value, dict):
+        return str({key: _text(own) for key, own in value.items()})
+    if isinstance(value, list | tuple) and not all(isinstance(own, _PLAIN) for own in value):
+        return str([_text(own) for own in value])
+    if isinstance(value, type):
+        return value.__qualname__
+    return repr(value) if isinstance(value, (*_PLAIN, list, tuple)) else type(value).__name__
 
 
 def rng_state(rng: np.random.Generator) -> str:

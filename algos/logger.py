@@ -161,15 +161,18 @@ class ProgressBar:
         total: number of rollouts.
         console: the console that lines are printed to as well.
         visible: False shows nothing.
+        unit: what the speed is of.
     """
 
-    def __init__(self, total: int, console: Console, *, visible: bool) -> None:
+    def __init__(
+        self, total: int, console: Console, *, visible: bool, unit: str = "tokens/s"
+    ) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=18),  # all of it fits into 80 columns
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("reward {task.fields[reward]}  {task.fields[speed]} tokens/s"),
+            TextColumn(f"reward {{task.fields[reward]}}  {{task.fields[speed]}} {unit}"),
             console=console,
             disable=not visible,
         )
@@ -186,8 +189,6 @@ class ProgressBar:
         """Show that some rollouts were done before."""
         self._progress.update(self._task, completed=done)
 
-    def advance(self, reward: float, tokens_per_second: float) -> None:
-        """Move on by one rollout."""
-        self._progress.update(
-            self._task, advance=1, reward=f"{reward:.3f}", speed=f"{tokens_per_second:,.0f}"
-        )
+    def advance(self, reward: float, speed: float, *, by: int = 1) -> None:
+        """Move on, by one rollout where nothing else is counted."""
+        self._progress.update(self._task, advance=by, reward=f"{reward:.3f}", speed=f"{speed:,.0f}")

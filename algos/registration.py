@@ -94,14 +94,18 @@ def register(name: str, config_class: type = MAGRPOConfig) -> Callable[[Factory]
 
 
 def make(
-    name: str, env: Any, agents: Mapping[str, Agent], config: Any = None, **kwargs: Any
+    name: str,
+    env: Any,
+    agents: Mapping[str, Agent] | Agent | None = None,
+    config: Any = None,
+    **kwargs: Any,
 ) -> Algorithm:
     """Build a learner by name.
 
     Args:
         name: a registered name.
         env: what to train on.
-        agents: agent by name.
+        agents: agent by name; some learners do without, or take one for all.
         config: the learner's settings; None for its defaults.
         **kwargs: passed on to the learner, `eval_env` for one.
 

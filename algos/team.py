@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from motet.agents import Agent, LMAgent
 from motet.agents.adapters import activated, adapter_names, adapter_parameters
+from motet.agents.agent import GreedyAgent
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def _is_trained(name: str, agent: Agent) -> bool:
 def with_sampling(agents: Mapping[str, Agent], **changes: Any) -> dict[str, Agent]:
     """Return the team with other sampling settings; shared agents stay shared.
 
-    Agents without a language model are returned as they are.
+    Of agents without a language model, those that can leave chance out do so with
+    `do_sample=False`; all others are returned as they are.
 
     Args:
         agents: agent by name.
@@ -109,10 +111,16 @@ def with_sampling(agents: Mapping[str, Agent], **changes: Any) -> dict[str, Agen
     views: dict[int, Agent] = {}
     for agent in agents.values():
         if id(agent) not in views:
-            views[id(agent)] = (
-                agent.with_generation(**changes) if isinstance(agent, LMAgent) else agent
-            )
+            views[id(agent)] = _with_sampling(agent, changes)
     return {name: views[id(agent)] for name, agent in agents.items()}
+
+
+def _with_sampling(agent: Agent, changes: Mapping[str, Any]) -> Agent:
+    if isinstance(agent, LMAgent):
+        return agent.with_generation(**changes)
+    if changes.get("do_sample") is False and isinstance(agent, GreedyAgent):
+        return agent.greedy()
+    return agent
 
 
 def trainable_policies(agents: Mapping[str, Agent]) -> list[Policy]:

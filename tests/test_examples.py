@@ -101,17 +101,17 @@ def test_writers_with_an_adapter_each_share_a_model(tmp_path: Path) -> None:
 
 
 def test_ppo_chooses_how_frozen_writers_begin(tmp_path: Path) -> None:
-    printed = run("sb3_choices", "--num-steps", "256", folder=tmp_path)
+    printed = run("sb3_choices", "--num-steps", "256", "--num-samples", "3", folder=tmp_path)
     (result,) = re.findall(
         rf"^Mean reward on held-out instructions ({NUMBER}) before, ({NUMBER}) after\.$",
         printed,
         re.MULTILINE,
     )
     assert all(0 < float(reward) < 1 for reward in result)
-    pattern = r"^(agent_\d) mostly begins with '.*': (\d+) times of 32\.$"
+    pattern = r"^(agent_\d) mostly begins with '.*': (\d+) times of (\d+)\.$"
     begun = re.findall(pattern, printed, re.MULTILINE)
-    assert [agent for agent, _ in begun] == ["agent_0", "agent_1"]
-    assert all(1 <= int(times) <= 32 for _, times in begun)
+    assert [agent for agent, _, _ in begun] == ["agent_0", "agent_1"]
+    assert all(1 <= int(times) <= int(total) for _, times, total in begun)
     assert not list(tmp_path.iterdir())
 
 

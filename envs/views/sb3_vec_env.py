@@ -51,6 +51,22 @@ class EpisodeStream:
             row = self._order.next_row()
         return row, episode_seed
 
+    def get_state(self) -> Any:
+        """Return where the stream stands; it pickles."""
+        rng = None if self._rng is None else self._rng.bit_generator.state
+        order = None if self._order is None or self._rng is None else self._order.get_state()
+        return rng, order
+
+    def set_state(self, state: Any) -> None:
+        """Go to where a stream of the same env stood."""
+        rng, order = state
+        self._rng = None
+        if rng is not None:
+            self._rng = np.random.default_rng()
+            self._rng.bit_generator.state = rng
+        if self._order is not None and order is not None:
+            self._order.set_state(order)
+
     def _seed_order(self, seed: int) -> None:
         if self._order is not None:
             self._order.reset(seed=seed, options={"row": 0})  # naming a row leaves the order alone
@@ -127,6 +143,39 @@ class SB3VecEnv(VecEnv):
                 infos.append(info)
         self._restart([i for i, live in enumerate(self._batch.agents) if not live])
         return self._observations(), rewards, dones, infos
+
+    def get_state(self) -> Any:
+        """Return where all episodes and their streams stand; it pickles where the env's states do.
+
+        Raises:
+            TypeError: where the env is stepped clone by clone, and a state is the env itself.
+        """
+        if not steps_in_batches(self.env):
+            raise TypeError(
+                f"Expected a TextEnv, bare or in Wrappers, to save its episodes, got {self.env!r}, "
+                "which is stepped by clones."
+            )
+        batch = self._batch
+        return {
+            "streams": [stream.get_state() for stream in self._streams],
+            "seeds": list(self._seeds),
+            "options": list(self._options),
+            "reset_infos": list(self.reset_infos),
+            "episodes": (batch.observations, batch.infos, batch.states),
+        }
+
+    def set_state(self, state: Any) -> None:
+        """Go to where a vectorised env that was made alike stood.
+
+        Args:
+            state: what `get_state` returned.
+        """
+        for stream, own in zip(self._streams, state["streams"], strict=True):
+            stream.set_state(own)
+        self._seeds, self._options = list(state["seeds"]), list(state["options"])
+        self.reset_infos = list(state["reset_infos"])
+        batch = self._batch
+        batch.observations, batch.infos, batch.states = map(list, state["episodes"])
 
     def close(self) -> None:
         """Close the env."""

@@ -63,21 +63,24 @@ class FixedCandidates:
         texts: a list for all agents, or one for each agent by name.
         agent_names: (N,) names.
         k: K; None for the length of the longest list.
+
+    Attributes:
+        texts: by agent.
     """
 
     varies = False
 
     def __init__(self, texts: Any, agent_names: Sequence[str], k: int | None) -> None:
-        self._texts = _by_agent("candidates", texts, agent_names)
-        for agent, offered in self._texts.items():
+        self.texts = _by_agent("candidates", texts, agent_names)
+        for agent, offered in self.texts.items():
             for text in offered:
                 if not isinstance(text, str):
                     raise TypeError(f"Expected strings as candidates of {agent}, got {text!r}.")
-        self.k = _checked_k(k, max(len(offered) for offered in self._texts.values()))
+        self.k = _checked_k(k, max(len(offered) for offered in self.texts.values()))
 
     def offer(self, questions: Sequence[Question]) -> list[Texts]:
         """Return the texts for each question."""
-        return [self._texts[question.agent] for question in questions]
+        return [self.texts[question.agent] for question in questions]
 
 
 class FunctionCandidates:
@@ -116,24 +119,54 @@ class FunctionCandidates:
         return tuple(texts)
 
 
-class WrittenCandidates:
-    """Let a frozen agent write K of them.
+class Writers:
+    """Who writes for each agent.
 
     Args:
-        writer: who writes.
+        writers: one for all agents, or one for each agent by name.
+        agent_names: (N,) names.
+
+    Raises:
+        TypeError: where one cannot write.
+        ValueError: where names are missing or unknown.
+    """
+
+    def __init__(self, writers: Any, agent_names: Sequence[str]) -> None:
+        given = writers if isinstance(writers, Mapping) else dict.fromkeys(agent_names, writers)
+        if set(given) != set(agent_names):
+            raise ValueError(f"Expected writers for {list(agent_names)}, got {list(given)}.")
+        for name, writer in given.items():
+            if not _can_write(writer):
+                raise TypeError(
+                    f"Expected an agent with act() as writer for {name}, got {writer!r}."
+                )
+        self._writers = dict(given)
+
+    def of(self, agent: str) -> Writer:
+        """Return who writes for an agent."""
+        writer: Writer = self._writers[agent]
+        return writer
+
+
+class WrittenCandidates:
+    """Let frozen agents write K of them.
+
+    Args:
+        writer: who writes: one for all agents, or one for each agent by name.
+        agent_names: (N,) names.
         k: K.
     """
 
     varies = True
 
-    def __init__(self, writer: Writer, k: int | None) -> None:
-        self._writer = writer
+    def __init__(self, writer: Any, agent_names: Sequence[str], k: int | None) -> None:
+        self._writers = Writers(writer, agent_names)
         self.k = _needed_k(k, "an agent writes the candidates")
 
     def offer(self, questions: Sequence[Question]) -> list[Texts]:
         """Return the texts for each question."""
-        asked = [(question.prompt, question.seed) for question in questions]
-        return written(self._writer, asked, self.k)
+        answers = answers_by(self._writers, questions, self.k)
+        return [tuple(answer.text for answer in own) for own in answers]
 
 
 class Strategies:
@@ -144,46 +177,70 @@ class Strategies:
             `{prompt}` or functions `f(prompt) -> prompt`.
         agent_names: (N,) names.
         k: K; None for the length of the longest list.
+
+    Attributes:
+        strategies: by agent.
     """
 
     varies = False
 
     def __init__(self, strategies: Any, agent_names: Sequence[str], k: int | None) -> None:
-        self._strategies = _by_agent("strategies", strategies, agent_names)
-        for agent, chosen in self._strategies.items():
+        self.strategies = _by_agent("strategies", strategies, agent_names)
+        for agent, chosen in self.strategies.items():
             for strategy in chosen:
                 _check_strategy(strategy, agent)
-        self.k = _checked_k(k, max(len(chosen) for chosen in self._strategies.values()))
+        self.k = _checked_k(k, max(len(chosen) for chosen in self.strategies.values()))
 
     def offer(self, questions: Sequence[Question]) -> list[Texts]:
         """Return the prompts for each question."""
         return [
-            tuple(_applied(s, question) for s in self._strategies[question.agent])
+            tuple(_applied(s, question) for s in self.strategies[question.agent])
             for question in questions
         ]
 
 
 def make_source(candidates: Any, agent_names: Sequence[str], k: int | None) -> Source:
     """Return the source that `candidates` stands for; `PickOfK` has the forms."""
-    if callable(getattr(candidates, "act", None)):
-        return WrittenCandidates(candidates, k)
+    by_agent = candidates.values() if isinstance(candidates, Mapping) else [candidates]
+    if by_agent and all(_can_write(given) for given in by_agent):
+        return WrittenCandidates(candidates, agent_names, k)
     if callable(candidates):
         check_takes(candidates, "candidates", "observation", "agent")
         return FunctionCandidates(candidates, k)
     return FixedCandidates(candidates, agent_names, k)
 
 
-def written(writer: Writer, asked: Sequence[tuple[str, int]], num_generations: int) -> list[Texts]:
-    """Let a writer answer (prompt, seed) pairs in one call; equal pairs share their answers.
+def answers_by(
+    writers: Writers, questions: Sequence[Question], num_generations: int
+) -> list[tuple[Any, ...]]:
+    """Let writers answer the prompts of questions, with one call of each distinct writer.
 
-    The call's seed is made of all pairs' seeds, so that it is reproducible.
+    Questions of the same prompt and seed share their answers. A call's seed is made of all its
+    questions' seeds, so that it is reproducible.
+
+    Returns:
+        (B,) tuples of answers with a `text`, as the writers gave them.
 
     Raises:
         TypeError: where the answers are no lists of objects with a `text`.
         ValueError: where their number is another.
     """
-    if not asked:
-        return []
+    asked: dict[int, list[int]] = {}
+    for i, question in enumerate(questions):
+        asked.setdefault(id(writers.of(question.agent)), []).append(i)
+    answers: list[tuple[Any, ...]] = [()] * len(questions)
+    for places in asked.values():
+        pairs = [(questions[i].prompt, questions[i].seed) for i in places]
+        writer = writers.of(questions[places[0]].agent)
+        for i, own in zip(places, _answers(writer, pairs, num_generations), strict=True):
+            answers[i] = own
+    return answers
+
+
+def _answers(
+    writer: Writer, asked: Sequence[tuple[str, int]], num_generations: int
+) -> list[tuple[Any, ...]]:
+    """Let a writer answer (prompt, seed) pairs in one call; equal pairs share their answers."""
     distinct = list(dict.fromkeys(asked))
     seed = mixed_seed(*dict.fromkeys(seed for _, seed in distinct))
     answers = writer.act([prompt for prompt, _ in distinct], num_generations, seed=seed)
@@ -191,23 +248,27 @@ def written(writer: Writer, asked: Sequence[tuple[str, int]], num_generations: i
         raise ValueError(
             f"Expected answers to {len(distinct)} prompts from the writer, got {len(answers)}."
         )
-    texts = dict(zip(distinct, map(_texts_of, answers), strict=True))
-    for those in texts.values():
+    given = dict(zip(distinct, map(_checked_answers, answers), strict=True))
+    for those in given.values():
         if len(those) != num_generations:
             raise ValueError(
                 f"Expected {num_generations} answers to a prompt from the writer, got {len(those)}."
             )
-    return [texts[pair] for pair in asked]
+    return [given[pair] for pair in asked]
 
 
-def _texts_of(answers: Sequence[Any]) -> Texts:
+def _can_write(thing: Any) -> bool:
+    return callable(getattr(thing, "act", None)) and not isinstance(thing, type)
+
+
+def _checked_answers(answers: Sequence[Any]) -> tuple[Any, ...]:
     for answer in answers:
         if not isinstance(getattr(answer, "text", None), str):
             raise TypeError(
                 "Expected answers with a text from the writer, as those of motet.agents are, got "
                 f"{answer!r}."
             )
-    return tuple(answer.text for answer in answers)
+    return tuple(answers)
 
 
 def _by_agent(role: str, given: Any, agent_names: Sequence[str]) -> dict[str, tuple[Any, ...]]:

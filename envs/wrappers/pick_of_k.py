@@ -15,10 +15,11 @@ What the K choices are:
 | `strategies=[...], writer=agent`       | a way to put the prompt: the frozen writer answers that |
 
 A strategy is a template with `{prompt}`, or a function from prompt to prompt; a mapping gives each
-agent its own. The observation's layout is in `motet.envs.wrappers.features`.
+agent its own strategies, or its own writer. The observation's layout is in
+`motet.envs.wrappers.features`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -30,29 +31,12 @@ from numpy.typing import NDArray
 
 from motet.envs.text_space import TextSpace
 from motet.envs.text_state import ResetResult, StepResult
-from motet.envs.wrappers.candidates import (
-    Question,
-    Source,
-    Strategies,
-    Strategy,
-    Texts,
-    Writer,
-    make_source,
-    written,
-)
+from motet.envs.wrappers.candidates import Question, Strategy, Texts, Writer
 from motet.envs.wrappers.choices import Choices, Moment, mask_of
-from motet.envs.wrappers.features import (
-    ChoiceFeatures,
-    HashingEncoder,
-    TextEncoder,
-    View,
-    mixed_seed,
-)
+from motet.envs.wrappers.features import TextEncoder, View, mixed_seed
+from motet.envs.wrappers.offers import Candidates, Offers
 from motet.envs.wrappers.wrapper import Infos, Observations, Wrapper
 
-Candidates = (
-    Sequence[str] | Mapping[str, Sequence[str]] | Callable[[str, str], Sequence[str]] | Writer
-)
 Space = TypeVar("Space", bound=spaces.Space[Any])
 
 
@@ -77,8 +61,15 @@ class PickOfK(Wrapper):
         candidates: texts to choose from; see the table of this module.
         k: K; default the length of the longest list, needed where a function or an agent writes.
         strategies: ways to put the prompt, in place of `candidates`.
-        writer: a frozen agent that answers the prompt that a strategy made.
+        writer: a frozen agent that answers the prompt that a strategy made, or one for each agent
+            by name.
         encoder: turns prompts, and candidates that vary, into numbers; default `HashingEncoder()`.
+        show_progress: whether observations tell the turn and the last reward; where not, both
+            entries are 0. An agent of `motet.agents` is told neither.
+
+    Attributes:
+        offers: what there is to pick from, and what becomes of it.
+        k: K.
 
     Raises:
         TypeError: where an argument is of another type, or the env's spaces are not of texts.
@@ -93,32 +84,24 @@ class PickOfK(Wrapper):
         *,
         k: int | None = None,
         strategies: Sequence[Strategy] | Mapping[str, Sequence[Strategy]] | None = None,
-        writer: Writer | None = None,
+        writer: Writer | Mapping[str, Writer] | None = None,
         encoder: TextEncoder | None = None,
+        show_progress: bool = True,
     ) -> None:
         super().__init__(env)
         names = env.possible_agents
         _check_spaces(env, names)
-        _check_arguments(candidates, strategies, writer)
-        self._source: Source = (
-            make_source(candidates, names, k)
-            if strategies is None
-            else Strategies(strategies, names, k)
+        self.offers = Offers(
+            names, candidates, k=k, strategies=strategies, writer=writer, encoder=encoder
         )
-        self._writer = writer
-        self.k = self._source.k
-        if writer is None and not self._source.varies:
+        self.k = self.offers.k
+        self.show_progress = show_progress
+        if not self.offers.asks_writers and not self.offers.source.varies:
             self._check_candidates(names)
-        self._features = ChoiceFeatures(
-            HashingEncoder() if encoder is None else encoder,
-            len(names),
-            self.k if self._source.varies else 0,
-        )
         self._observation_spaces = {
-            name: spaces.Box(-1.0, 1.0, (self._features.size,), np.float32) for name in names
+            name: spaces.Box(-1.0, 1.0, (self.offers.size,), np.float32) for name in names
         }
         self._action_spaces = {name: spaces.Discrete(self.k) for name in names}
-        self._places = {name: i for i, name in enumerate(names)}
 
     def observation_space(self, agent: str) -> spaces.Box:
         """Return the space of feature vectors."""
@@ -172,16 +155,16 @@ class PickOfK(Wrapper):
             memory.texts(actions, self.k)
             for memory, actions in zip(memories, joint_actions, strict=True)
         ]
-        if self._writer is not None:
+        if self.offers.asks_writers:
             asked = [
-                (i, agent, (prompt, mixed_seed(memories[i].seed, memories[i].turn, agent)))
+                (i, Question(agent, prompt, mixed_seed(memories[i].seed, memories[i].turn, agent)))
                 for i, texts in enumerate(played)
                 for agent, prompt in texts.items()
                 if memories[i].offered[agent]
             ]
-            answers = written(self._writer, [pair for _, _, pair in asked], 1)
-            for (i, agent, _), (text,) in zip(asked, answers, strict=True):
-                played[i][agent] = text
+            answers = self.offers.answers([question for _, question in asked])
+            for (i, question), answer in zip(asked, answers, strict=True):
+                played[i][question.agent] = answer.text
         return [
             (replace(memory, played=texts), texts)
             for memory, texts in zip(memories, played, strict=True)
@@ -235,20 +218,20 @@ class PickOfK(Wrapper):
             for agent in moment.facing
             if moment.acts(agent)
         ]
-        texts = iter(self._source.offer(questions))
+        texts = iter(self.offers.offer(questions))
         offered = [
             {agent: next(texts) if moment.acts(agent) else () for agent in moment.facing}
             for moment in moments
         ]
         features = iter(
-            self._features(
+            self.offers.features(
                 [
                     View(
-                        self._places[agent],
+                        self.offers.place(agent),
                         prompt,
                         moment.acts(agent),
-                        moment.turn,
-                        moment.rewards.get(agent, 0.0),
+                        moment.turn if self.show_progress else 0,
+                        moment.rewards.get(agent, 0.0) if self.show_progress else 0.0,
                         choices.get(agent, ()),
                     )
                     for moment, choices in zip(moments, offered, strict=True)
@@ -275,13 +258,13 @@ class PickOfK(Wrapper):
         return memory
 
     def _known(self, agent: str) -> str:
-        if agent not in self._places:
-            raise KeyError(f"Expected one of {list(self._places)}, got {agent!r}.")
+        if agent not in self._action_spaces:
+            raise KeyError(f"Expected one of {list(self._action_spaces)}, got {agent!r}.")
         return agent
 
     def _check_candidates(self, names: Sequence[str]) -> None:
         for name, texts in zip(
-            names, self._source.offer([Question(name, "", 0) for name in names]), strict=True
+            names, self.offers.offer([Question(name, "", 0) for name in names]), strict=True
         ):
             for text in texts:
                 if text not in self.env.action_space(name):
@@ -311,18 +294,3 @@ def _check_spaces(env: Any, names: Sequence[str]) -> None:
                     f"Expected an env whose observations and actions are texts, got {space} of "
                     f"{name}."
                 )
-
-
-def _check_arguments(candidates: Any, strategies: Any, writer: Any) -> None:
-    if (candidates is None) == (strategies is None):
-        raise ValueError(
-            "Expected either candidates or strategies, got "
-            f"{'neither' if candidates is None else 'both'}."
-        )
-    if (writer is None) != (strategies is None):
-        raise ValueError(
-            "Expected strategies and writer together, got only one of them; an agent that writes "
-            "candidates is passed as candidates=."
-        )
-    if writer is not None and not callable(getattr(writer, "act", None)):
-        raise TypeError(f"Expected an agent with act() as writer, got {writer!r}.")
