@@ -201,7 +201,7 @@ def header(cells: Sequence[str]) -> list[str]:
 
 
 def row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+    return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"
 
 
 # --- the pictures -----------------------------------------------------------------------------
