@@ -15,8 +15,8 @@ NUM_ROWS = 10
 BUDGET = 1600
 
 # How a learner spends completions: "trees" branch at every turn, "chains" are whole episodes side
-# by side, "choices" are the steps of a learner that picks prompts for frozen writers, and learners
-# without training spend nothing.
+# by side, "choices" are the steps of a learner that picks how each frozen writer is asked, and
+# teams that are not trained spend nothing.
 Spending = Literal["trees", "chains", "choices", "nothing"]
 Family = Literal["group", "actor-critic", "preferences", "choices", "fixed"]
 
@@ -126,10 +126,9 @@ class Learner:
         """Return the fields of the learner's config for a run."""
         turns = task.num_turns
         if self.spending == "nothing":
-            return dict(self.settings)
+            return {"seed": seed, **self.settings}
         if self.spending == "choices":
-            steps = budget // NUM_AGENTS
-            return {"total_timesteps": steps, "seed": seed, **self.settings}
+            return {"total_timesteps": budget, "seed": seed, **CHOICES, **self.settings}
         return {
             "num_train_epochs": self.num_epochs(turns, budget),
             "num_generations": self.num_generations[turns],
@@ -141,6 +140,8 @@ class Learner:
         }
 
 
+SAMPLING: dict[str, Any] = {"max_new_tokens": 96, "temperature": 0.7}
+
 COMMON: dict[str, Any] = {
     "agent_learning_rate": 1e-3,
     "lr_scheduler_type": "linear",
@@ -148,12 +149,30 @@ COMMON: dict[str, Any] = {
     "logging_steps": 1,
     "progress_bar": False,
 }
-SAMPLING: dict[str, Any] = {"max_new_tokens": 96, "temperature": 0.7}
 
-_ONE_EPISODE: dict[str, Any] = {
+# One list for all tasks: openings that lead to short and to long tales, and to some of the people.
+CHOICES: dict[str, Any] = {
+    "strategies": [
+        "{prompt}",
+        "{prompt} In the end,",
+        "{prompt} Once, Ada",
+        "{prompt} Once, Leo",
+        "{prompt} Long ago, Ada",
+        "{prompt} Long ago, Leo",
+    ],
+    "num_envs": 10,
+    "learning_rate": 2e-3,
+    "eval_interval": 0,
+    "logging_steps": 1,
+    "progress_bar": False,
+}
+
+_EPISODES: dict[str, Any] = {
     "num_generations": {1: 1, 2: 1},
     "rows_per_rollout": {1: 10, 2: 10},
 }
+_CRITIC: dict[str, Any] = {"critic_learning_rate": 1e-3}
+_PPO: dict[str, Any] = {**_CRITIC, "train_batch_size": None, "num_iterations": 2}
 
 LEARNERS = {
     "magrpo": Learner(algorithm="magrpo", family="group"),
@@ -179,15 +198,20 @@ LEARNERS = {
     ),
     "maremax-group": Learner(algorithm="maremax-group", family="group"),
     "rae": Learner(algorithm="rae", family="group"),
-    "centralised-magrpo": Learner(algorithm="centralised-magrpo", family="group"),
-    "iac": Learner(algorithm="iac", family="actor-critic", **_ONE_EPISODE),
-    "maac": Learner(algorithm="maac", family="actor-critic", **_ONE_EPISODE),
-    "ippo": Learner(algorithm="ippo", family="actor-critic", **_ONE_EPISODE),
-    "mappo": Learner(algorithm="mappo", family="actor-critic", **_ONE_EPISODE),
+    "iac": Learner(algorithm="iac", family="actor-critic", settings=_CRITIC, **_EPISODES),
+    "maac": Learner(algorithm="maac", family="actor-critic", settings=_CRITIC, **_EPISODES),
+    "ippo": Learner(algorithm="ippo", family="actor-critic", settings=_PPO, **_EPISODES),
+    "mappo": Learner(algorithm="mappo", family="actor-critic", settings=_PPO, **_EPISODES),
     "madpo": Learner(algorithm="madpo", family="preferences"),
-    "marlhf": Learner(algorithm="marlhf", family="preferences"),
-    "sb3-ppo": Learner(algorithm="sb3-ppo", family="choices", spending="choices"),
-    "sb3-a2c": Learner(algorithm="sb3-a2c", family="choices", spending="choices"),
+    "marlhf": Learner(
+        algorithm="marlhf", family="preferences", settings={"reward_learning_rate": 1e-3}
+    ),
+    "sb3-ppo": Learner(
+        algorithm="sb3-ppo", family="choices", spending="choices", settings={"n_steps": 4}
+    ),
+    "sb3-a2c": Learner(
+        algorithm="sb3-a2c", family="choices", spending="choices", settings={"n_steps": 4}
+    ),
     "sb3-dqn": Learner(algorithm="sb3-dqn", family="choices", spending="choices"),
     "frozen": Learner(algorithm="frozen", family="fixed", spending="nothing"),
     "best-of-n": Learner(algorithm="best-of-n", family="fixed", spending="nothing"),

@@ -188,12 +188,13 @@ def do(work: RunWork) -> RunResult:
     torch.set_num_threads(1)
     register_chains()
     task, row = TASKS[work.task], LEARNERS[work.learner]
-    env = envs.make(task.env_id, **task.kwargs)
+    frozen = row.spending == "choices"
+    env = envs.make(task.env_id, shuffle=frozen, **task.kwargs)
     curve = Curve(work)
     learner = algos.make(
         row.algorithm,
         env,
-        {name: make_writer() for name in env.possible_agents},
+        {name: make_writer(frozen=frozen) for name in env.possible_agents},
         registration.spec(row.algorithm).config_class(**work.settings["config"]),
         eval_env=envs.make(task.env_id, split="eval", **task.kwargs),
         loggers=[curve],
@@ -210,10 +211,10 @@ def do(work: RunWork) -> RunResult:
     )
 
 
-def make_writer() -> CountedAgent:
+def make_writer(*, frozen: bool = False) -> CountedAgent:
     """Return the embedded model, with the comparison's sampling."""
     return CountedAgent.from_pretrained(
-        pocket_path(), device="cpu", generation=GenerationConfig(**SAMPLING)
+        pocket_path(), device="cpu", generation=GenerationConfig(**SAMPLING), frozen=frozen
     )
 
 
