@@ -17,7 +17,7 @@ TYPES := .types
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow real lint format type build clean \
-	bench-env bench bench-learning bench-scaling bench-gpu
+	bench-env bench bench-learning bench-scaling bench-gpu compare
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -94,6 +94,10 @@ bench-gpu: $(READY) ## the comparison of `make bench` on one CUDA GPU: five minu
 	@$(BIN)/python tests/benchmarks/bench_gpu.py --check-gpu
 	-@$(MAKE) --no-print-directory $(PEERS_READY)
 	$(BIN)/python tests/benchmarks/bench_gpu.py $(ARGS)
+
+# Every run that is done leaves a file in out/compare/, so that it can be stopped and gone on with.
+compare: $(READY) ## train every learner on four tasks from five seeds: hours
+	$(BIN)/python tests/benchmarks/compare_learners.py $(ARGS)
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) $(BENCH_VENV) $(PEERS_VENV) $(TYPES) build dist out *.egg-info

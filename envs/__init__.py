@@ -47,3 +47,15 @@ register(
     "motet.envs.story_length_ratio:story_length_ratio",
     reward_range=(0.0, 1.0),
 )
+
+register(
+    "story-name-match-v0",
+    "motet.envs.story_name_match:story_name_match",
+    reward_range=(0.0, 1.0),
+)
+
+register(
+    "story-budget-v0",
+    "motet.envs.story_budget:story_budget",
+    reward_range=(0.0, 1.0),
+)

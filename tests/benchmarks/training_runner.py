@@ -193,7 +193,7 @@ def model_folder(name: str) -> str:
 
 def print_about(args: argparse.Namespace) -> dict[str, Any]:
     """Print where this runs, on what, and by which command; return the same."""
-    about = {**describe_run(), "commit": _commit(), "num_threads": args.num_threads}
+    about = {**describe_run(), "commit": commit(), "num_threads": args.num_threads}
     machine = about["machine"]
     print(f"machine    {machine['cpu']}, {machine['cores']} cores, {machine['system']}")
     print(f"command    {about['command']}, commit {about['commit']}")
@@ -231,7 +231,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit that is checked out, with a plus where files differ from it."""
     described = subprocess.run(
         ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"],

@@ -25,6 +25,15 @@ TURNS = (
     ("A city of mist.", "A city of mist, and of bridges between the towers."),
     ("A city of mist.", "A city of mist, and of bridges."),
 )
+TURNS_OF = {
+    "story-name-match-v0": (
+        ("Mira found a city in the clouds.", "Mira and her friend Tom flew to a city."),
+    ),
+    "story-budget-v0": (
+        ("A city hung in the air.", "It was made of mist. Its towers leaned. Nobody lived there."),
+        ("One day a bird came. It sang.", "The mist sang back. The city fell as rain."),
+    ),
+}
 
 
 def page(id):
@@ -32,7 +41,7 @@ def page(id):
     settings = SETTINGS.get(id, {})
     env = make(id, render_mode="ansi", **settings)
     env.reset(seed=0)
-    for texts in itertools.cycle(TURNS):
+    for texts in itertools.cycle(TURNS_OF.get(id, TURNS)):
         env.step(dict(zip(env.agents, texts, strict=False)))
         if not env.agents:
             break

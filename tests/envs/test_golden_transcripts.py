@@ -28,8 +28,24 @@ SCRIPT = (
     ("line\nline\n", ""),
 )
 
+# Of tasks for which those texts would be all alike.
+SCRIPTS = {
+    "story-name-match-v0": (
+        ("Mira met Tom.", "Tom met Mira."),
+        ("Mira met Tom.", "Mira, and Mira again."),
+        ("Long ago Ada slept.", "Hugo slept."),
+        ("", "Only Leo answers."),
+        ("A mirage, a tomb.", "mira"),
+        ("Finn's kite", "Ruth, Finn and Ivy"),
+    ),
+}
+
 # What to play beside a task's defaults; a task that is not named here is played with them alone.
-SETTINGS = {"story-length-ratio-v0": [{}, {"num_turns": 2}, {"split": "eval", "num_turns": 3}]}
+SETTINGS = {
+    "story-length-ratio-v0": [{}, {"num_turns": 2}, {"split": "eval", "num_turns": 3}],
+    "story-name-match-v0": [{}, {"split": "eval", "num_turns": 2}],
+    "story-budget-v0": [{}, {"split": "eval", "num_turns": 3, "budget": 4}],
+}
 OURS = [id for id, spec in registry.items() if str(spec.entry_point).startswith("motet.envs.")]
 NUM_EPISODES = 4
 
@@ -37,6 +53,7 @@ NUM_EPISODES = 4
 def transcript(id, settings):
     """Play the script and write every value down, one a line."""
     lines = []
+    script = SCRIPTS.get(id, SCRIPT)
     turn = 0
     for kwargs in settings:
         env = make(id, **kwargs)
@@ -45,7 +62,7 @@ def transcript(id, settings):
             observations, infos = env.reset(seed=0 if episode == 0 else None)
             lines += written(f"reset {episode}", observations=observations, infos=infos)
             while env.agents:
-                texts = SCRIPT[turn % len(SCRIPT)]
+                texts = script[turn % len(script)]
                 actions = dict(zip(env.agents, texts, strict=True))
                 turn += 1
                 names = ("observations", "rewards", "terminations", "truncations", "infos")
