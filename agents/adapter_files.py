@@ -139,12 +139,12 @@ def save_base(model: PreTrainedModel, folder: str | Path) -> None:
     marked = model._hf_peft_config_loaded
     model._hf_peft_config_loaded = False  # else transformers writes an adapter
     try:
-        model.save_pretrained(folder, state_dict=_base_state(model))
+        model.save_pretrained(folder, state_dict=base_state(model))
     finally:
         model._hf_peft_config_loaded = marked
 
 
-def _base_state(model: PreTrainedModel) -> dict[str, Any]:
+def base_state(model: PreTrainedModel) -> dict[str, Any]:
     """Return the state of a model under the names it had before there were adapters."""
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415  # an extra
     from peft.utils import ModulesToSaveWrapper  # noqa: PLC0415
