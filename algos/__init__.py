@@ -41,11 +41,16 @@ from motet.algos.grouping import GroupBy
 from motet.algos.grpo_config import GRPOConfig
 from motet.algos.joint_policy import JointAnswers, JointPolicy
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
+from motet.algos.madpo import MADPOTrainer
+from motet.algos.madpo_config import MADPOConfig
 from motet.algos.magrpo import MAGRPOTrainer
 from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.marlhf import MARLHFTrainer
+from motet.algos.marlhf_config import MARLHFConfig
 from motet.algos.pick_agent import PickAgent, load_pick_agents
 from motet.algos.pipeline import Pipeline
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
+from motet.algos.reward_model import RewardModel
 from motet.algos.rollout import Node, Rollout
 from motet.algos.running_mean import RunningMean
 from motet.algos.sb3 import SB3Trainer
@@ -74,13 +79,18 @@ __all__ = [
     "LRSchedulerType",
     "LearningBaseline",
     "Logger",
+    "MADPOConfig",
+    "MADPOTrainer",
     "MAGRPOConfig",
     "MAGRPOTrainer",
+    "MARLHFConfig",
+    "MARLHFTrainer",
     "Node",
     "PickAgent",
     "Pipeline",
     "PipelineConfig",
     "RandomConfig",
+    "RewardModel",
     "Rollout",
     "RunningMean",
     "SB3Config",

@@ -81,8 +81,9 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     own = _settings(config)
     other = {
         name: (whole["config"].get(name), own.get(name))
-        for name in sorted({*own, *whole["config"]} - _FREE)
+        for name in sorted({*own, *whole["config"]})
         if whole["config"].get(name) != own.get(name)
+        and name.rpartition(".")[2] not in _FREE  # of a config in the config as well
     }
     if other:
         told = ", ".join(f"{name}={was} there and {now} here" for name, (was, now) in other.items())

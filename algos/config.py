@@ -127,6 +127,9 @@ class TrainerConfig:
                 f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
                 "None: checkpoints need a folder."
             )
+        self._check_iterations()
+
+    def _check_iterations(self) -> None:
         _check_ratios(self)
 
     def _check_ranges(self) -> None:

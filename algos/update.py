@@ -114,11 +114,14 @@ class PolicyUpdater:
         return {**totals, "grad_norm": float(norm)}
 
     @torch.no_grad()
-    def log_probs(self, samples: Sequence[Sample]) -> list[Tensor]:
+    def log_probs(
+        self, samples: Sequence[Sample], reference: ReferencePolicy | None = None
+    ) -> list[Tensor]:
         """Return the log-probabilities of completions under the weights as they are now.
 
         Args:
             samples: of one or several agents of this policy; each is another object.
+            reference: ask this policy, made of this updater's own, instead.
 
         Returns:
             (T,) of each sample, on the CPU, in the order of the samples.
@@ -134,9 +137,13 @@ class PolicyUpdater:
                 for rows in self._micro_batches(own):
                     batch = collate(rows)
                     on_device = batch.to(self.policy.model.device)
-                    log_probs = completion_log_probs(self.policy.model, on_device, generation).cpu()
+                    if reference is None:
+                        log_probs = completion_log_probs(self.policy.model, on_device, generation)
+                    else:
+                        log_probs = reference.log_probs(on_device, generation)
+                    on_cpu = log_probs.cpu()
                     in_order = (sample for row in rows for sample in row)
-                    for sample, row, mask in zip(in_order, log_probs, batch.mask, strict=True):
+                    for sample, row, mask in zip(in_order, on_cpu, batch.mask, strict=True):
                         found[id(sample)] = row[mask]
         return [found[id(sample)] for sample in samples]
 

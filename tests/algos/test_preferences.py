@@ -156,7 +156,11 @@ def test_losses_by_hand() -> None:
     quarters = [math.log(2), math.log(4 / 3), math.log(4)]
     assert bradley_terry_loss(MARGINS).tolist() == pytest.approx(quarters)
     assert dpo_loss(MARGINS / 0.1, 0.1).tolist() == pytest.approx(quarters)
-    mixed = [math.log(2), 0.8 * quarters[1] + 0.2 * quarters[2], 0.8 * quarters[2] + 0.2 * quarters[1]]
+    mixed = [
+        math.log(2),
+        0.8 * quarters[1] + 0.2 * quarters[2],
+        0.8 * quarters[2] + 0.2 * quarters[1],
+    ]
     assert dpo_loss(MARGINS / 0.1, 0.1, 0.2).tolist() == pytest.approx(mixed)
     # (m - 1 / (2 * 0.25))^2
     goals = [4.0, (math.log(3) - 2) ** 2, (math.log(3) + 2) ** 2]
