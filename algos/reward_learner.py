@@ -139,13 +139,19 @@ class RewardLearner:
     @torch.no_grad()
     def _ratings(self, texts: Sequence[Text]) -> dict[Text, Tensor]:
         """Return (N,) ratings of each text, those of like length computed together."""
-        distinct = sorted(set(texts), key=lambda text: (len(text), text))
-        width = 2 * self._config.reward_batch_size
+        on_cpu = self.model.trunk.device.type == "cpu"
+        budget = self._config.max_tokens_per_batch or (1_024 if on_cpu else 16_384)
         ratings: dict[Text, Tensor] = {}
-        for start in range(0, len(distinct), width):
-            chunk = distinct[start : start + width]
-            ratings |= zip(chunk, self.model(chunk).double().cpu(), strict=True)
-        return ratings
+        chunk: list[Text] = []
+        for text in sorted(set(texts), key=lambda text: (len(text), text)):
+            if chunk and (len(chunk) + 1) * len(text) > budget:
+                ratings |= self._rated_together(chunk)
+                chunk = []
+            chunk.append(text)
+        return ratings | self._rated_together(chunk)
+
+    def _rated_together(self, texts: Sequence[Text]) -> dict[Text, Tensor]:
+        return dict(zip(texts, self.model(texts).double().cpu(), strict=True))
 
     # --- texts --------------------------------------------------------------------------------
 

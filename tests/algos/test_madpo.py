@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -97,17 +96,10 @@ def opposed(first: list[str], second: list[str]) -> dict[str, list[float]]:
     return {"agent_0": values, "agent_1": [-value for value in values]}
 
 
-REWARDS = {
-    1: lambda a: spread(a),
-    2: lambda a, b: spread(a, b),
-    3: lambda a, b, c: spread(a, b, c),
-}
-
-
 def task(num_agents: int = 2, num_turns: int = 1, reward_func: object = None) -> TextEnv:
     return TextEnv(
-        [{"prompt": "Tell me."}, {"prompt": "And now?"}],
-        reward_func or REWARDS[num_agents],
+        [{"prompt": "Say."}, {"prompt": "Now"}],
+        reward_func or spread,
         transition=lambda prompt, agent_completions: [
             f"{prompt} {text}" for text in agent_completions
         ],
@@ -142,9 +134,9 @@ CASES = {
     "one turn": {},
     "one agent": {"team": separate, "num_agents": 1},
     "three agents": {"num_agents": 3},
-    "two turns": {"num_turns": 2, "discount": 0.5},
+    "two turns": {"num_turns": 2, "num_generations": 3, "discount": 0.5},
     "crossed": {"joint_mode": "cross", "num_generations": 2, "num_turns": 2},
-    "shared": {"team": shared, "num_turns": 2},
+    "shared": {"team": shared, "num_turns": 2, "num_generations": 3},
     "one frozen": {"team": one_frozen},
     "truncated sampling": {"temperature": 0.7, "top_k": 60, "top_p": 0.9},
     "without reference": {"reference_free": True, "dpo_beta": 0.03},
@@ -156,7 +148,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_loss_and_gradients_equal_the_joint_loss_written_out(case: dict) -> None:
-    options = {"max_new_tokens": 6, "num_generations": 4, **case}
+    options = {"max_new_tokens": 3, "num_generations": 4, **case}
     count, make_team = options.pop("num_agents", 2), options.pop("team", separate)
     env = task(count, options.pop("num_turns", 1), options.pop("reward_func", None))
     team = make_team() if make_team is one_frozen else make_team(count)
@@ -322,12 +314,9 @@ def test_equal_returns_take_no_step() -> None:
 @pytest.mark.parametrize(
     ("team", "options"),
     [
-        ("separate", {}),
-        ("separate", {"num_turns": 2}),
         ("separate", {"joint_mode": "cross", "num_generations": 4}),
         ("separate", {"reference_free": True}),
         ("separate", {"preference_loss_type": "ipo"}),
-        ("separate", {"train_batch_size": 4, "num_iterations": 2, "agent_learning_rate": 0.005}),
         ("shared", {"pair_selection": "random"}),
         ("one frozen", {"pair_selection": "reward_gap", "pairs_per_group": 3}),
     ],
@@ -340,30 +329,13 @@ def test_it_learns_to_say_the_same(team: str, options: dict) -> None:
         agents["agent_0"] = FixedAgent("c")
     options = dict(options)
     env = matching_env(options.pop("num_turns", 1))
-    settings = {"num_train_epochs": 40, "rollout_batch_size": 4, "num_generations": 8}
+    settings = {"num_train_epochs": 30, "rollout_batch_size": 4, "num_generations": 8}
     config = _config(**{**settings, "agent_learning_rate": 0.02, **options})
     trainer = make("madpo", env, agents, config)
     before = trainer.evaluate(num_samples=50).metrics["reward_mean"]
     trainer.train()
     assert before < 0.5
     assert trainer.evaluate(num_samples=50).metrics["reward_mean"] > 0.9
-
-
-def test_a_run_that_stopped_ends_like_one_that_did_not(tmp_path: Path) -> None:
-    ends = []
-    for stops in (False, True):
-        config = _config(num_train_epochs=4, train_batch_size=2, agent_learning_rate=0.02)
-        team = {name: letter_agent(i) for i, name in enumerate(NAMES[:2])}
-        trainer = MADPOTrainer(matching_env(2), team, config)
-        if stops:
-            half = _config(num_train_epochs=2, train_batch_size=2, agent_learning_rate=0.02)
-            twins = {name: letter_agent(i) for i, name in enumerate(NAMES[:2])}
-            first = MADPOTrainer(matching_env(2), twins, half)
-            first.train()
-            first.save_checkpoint(tmp_path)
-        trainer.train(resume_from=tmp_path if stops else None)
-        ends.append([w for each in trainer.updaters for w in each.policy.parameters()])
-    assert all(torch.equal(own, other) for own, other in zip(*ends, strict=True))
 
 
 @pytest.mark.parametrize(
