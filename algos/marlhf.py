@@ -98,8 +98,10 @@ class MARLHFTrainer(Trainer):
         super().__init__(env, agents, given.resolved(), **options)
         self.updaters.clear()  # the learner has its own
         self.learner = self._make_learner()
-        self.updaters, self.samplers = self.learner.updaters, self.learner.samplers
-        self.agents, self.rng = self.learner.agents, self.learner.rng
+        # some learners see the env in a view of their own
+        self.env, self.eval_env = self.learner.env, self.learner.eval_env
+        self.agents, self.samplers = self.learner.agents, self.learner.samplers
+        self.updaters, self.rng = self.learner.updaters, self.learner.rng
         self.reward_model = self._checked(reward_model)
         self._reward_learner = RewardLearner(self.reward_model, self.config)
 
@@ -112,7 +114,17 @@ class MARLHFTrainer(Trainer):
 
         Returns:
             `turn_k/...` metrics of the task's own rewards, and `train/...` metrics.
+
+        Raises:
+            ValueError: where the learner has asked for rewards of completions that are not in the
+                rollout, which the reward model cannot rate.
         """
+        if any(node.greedy_rewards for node in rollout.nodes()):
+            raise ValueError(
+                f"Expected a learner that compares sampled completions alone, got "
+                f"{self.config.algo!r}: the reward model does not know the greedy ones that it "
+                "compares them with. Set algo= to another one, marloo say."
+            )
         pairs = rollout_preferences(
             rollout,
             turn_rewards(rollout),
@@ -148,7 +160,13 @@ class MARLHFTrainer(Trainer):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring the trainer into a state that `state_dict` returned."""
+        """Bring the trainer into a state that `state_dict` returned.
+
+        Raises:
+            ValueError: where it is that of other policies or another reward model; nothing is
+                changed.
+        """
+        self._reward_learner.check_state(state["reward"])
         super().load_state_dict(state)
         self.learner.load_state_dict(state["learner"])
         self._reward_learner.load_state_dict(state["reward"])

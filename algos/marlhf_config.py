@@ -15,8 +15,8 @@ class MARLHFConfig(TrainerConfig):
     """Settings of MARLHF: of the learner that takes its steps, and of the reward model.
 
     Those of `TrainerConfig` can be given in two ways. Without `algo_config` they are given here,
-    and one that is left at its default is left to the learner named by `algo`. With `algo_config`
-    all of them are given there.
+    and one that is left at its default is left to the learner named by `algo`, but for
+    `num_generations`, which pairs are made of. With `algo_config` all of them are given there.
 
     Besides those of `TrainerConfig`:
 
@@ -87,7 +87,8 @@ class MARLHFConfig(TrainerConfig):
         own = self.algo_config
         if own is None:
             given = {field.name: getattr(self, field.name) for field in shared}
-            own = kind(**{f.name: given[f.name] for f in shared if given[f.name] != f.default})
+            changed = {f.name: given[f.name] for f in shared if given[f.name] != f.default}
+            own = kind(**{**changed, "num_generations": self.num_generations})
         if not isinstance(own, kind):
             raise TypeError(
                 f"Expected a {kind.__name__} as algo_config for algo={self.algo!r}, got {own!r}."

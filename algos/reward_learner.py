@@ -1,6 +1,6 @@
 """Train a reward model on preferences, and rate rollouts with it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,22 @@ class RewardLearner:
         """Return the weights and the optimizer's state."""
         return {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise where a state is that of another reward model.
+
+        Raises:
+            ValueError: with the first weight that differs.
+        """
+        own = {name: tuple(each.shape) for name, each in self.model.state_dict().items()}
+        given = {name: tuple(each.shape) for name, each in state["model"].items()}
+        for name in {**own, **given}:
+            if own.get(name) != given.get(name):
+                raise ValueError(
+                    f"Expected a checkpoint of the same reward model, got {name} of shape "
+                    f"{given.get(name)} there and {own.get(name)} here."
+                )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Bring both into a state that `state_dict` returned."""
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])

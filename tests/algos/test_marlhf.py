@@ -1,5 +1,6 @@
 """MARLHF: a reward model learns from pairs, and any learner of rollouts from it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tiny import (
 
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent
-from motet.algos import MADPOConfig, MAGRPOConfig, MARLHFConfig, MARLHFTrainer, RewardModel
+from motet.algos import MADPOConfig, MAGRPOConfig, MARLHFConfig, MARLHFTrainer, RewardModel, Rollout
 from motet.algos.marlhf import RewardLearner
 from motet.envs import TextEnv
 
@@ -120,6 +121,14 @@ def test_its_step_is_the_learners_on_the_rated_rollout(algo: str) -> None:
     assert metrics["train/num_reward_pairs"] == 2 * 1 + 6 * 1
 
 
+def test_rewards_of_completions_it_cannot_read_are_refused() -> None:
+    trainer = MARLHFTrainer(matching_env(), separate(), MARLHFConfig(**QUIET))
+    rollout = trainer.collect([0])
+    node = replace(rollout.levels[0][0], greedy_rewards={"agent_0": (1.0,), "agent_1": (1.0,)})
+    with pytest.raises(ValueError, match="compares sampled completions alone, got 'magrpo'"):
+        trainer.update(Rollout(rollout.agents, ((node,),)))
+
+
 def test_where_all_earn_the_same_the_reward_model_is_left_alone() -> None:
     env = TextEnv([{"prompt": "p"}], lambda a, b: [1.0] * len(a))
     trainer = MARLHFTrainer(env, separate(), MARLHFConfig(**QUIET))
@@ -146,11 +155,11 @@ def test_it_saves_the_reward_model_beside_the_agents(tmp_path: Path) -> None:
 
 
 def test_a_run_that_stopped_ends_like_one_that_did_not(tmp_path: Path) -> None:
-    def made(epochs: int) -> MARLHFTrainer:
+    def made(epochs: int, **options: Any) -> MARLHFTrainer:
         shared = {**LEARNING, "num_train_epochs": epochs, "train_batch_size": 3}
         own = MADPOConfig(**shared, dpo_beta=0.2)
         config = MARLHFConfig(algo="madpo", algo_config=own, **TAUGHT, **QUIET)
-        return MARLHFTrainer(matching_env(), separate(), config)
+        return MARLHFTrainer(matching_env(), separate(), config, **options)
 
     whole, first, second = made(4), made(2), made(4)
     whole.train()
@@ -167,6 +176,9 @@ def test_a_run_that_stopped_ends_like_one_that_did_not(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"algo_config\.dpo_beta=0\.2 there and 0\.1 here"):
         config = MARLHFConfig(algo="madpo", **TAUGHT, **LEARNING)
         MARLHFTrainer(matching_env(), separate(), config).train(resume_from=tmp_path)
+    other = made(4, reward_model=RewardModel(tiny_llama(), byte_tokenizer(), NAMES[:2]))
+    with pytest.raises(ValueError, match="a checkpoint of the same reward model, got heads of sh"):
+        other.train(resume_from=tmp_path)
 
 
 # --- settings -------------------------------------------------------------------------------------
