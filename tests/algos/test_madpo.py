@@ -1,16 +1,28 @@
 """MADPO: equal to the joint loss written out, learning, loud."""
 
 import copy
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
+from drawn_rollouts import REPEATABLE, rollouts, shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from peft import LoraConfig
 from reference import completion_log_prob, node_return
-from tiny import caught_gradients, letter_agent, matching_env, tiny_agent
+from tiny import (
+    byte_tokenizer,
+    caught_gradients,
+    letter_agent,
+    matching_env,
+    tiny_agent,
+    tiny_llama,
+)
 from torch.nn.functional import logsigmoid
 
-from motet.agents import Agent, Completion, FixedAgent, LMAgent
+from motet.agents import Agent, Completion, FixedAgent, GenerationConfig, LMAgent
 from motet.agents.adapters import adapter_parameters
 from motet.algos import MADPOConfig, MADPOTrainer, Rollout, make
 from motet.envs import TextEnv
@@ -30,6 +42,8 @@ def slow_pairs(rollout: Rollout, sides: Sequence[tuple[str, ...]], discount: flo
     for level, nodes in enumerate(rollout.levels):
         for node in nodes:
             for side in sides:
+                if side[0] not in node.rewards:
+                    continue
                 worth = [
                     node_return(rollout, level, node, side[0], j, discount)
                     for j in range(len(node.joint_actions))
@@ -57,15 +71,17 @@ def slow_loss(
     beta: float = 0.1,
     kind: str = "sigmoid",
     label_smoothing: float = 0.0,
+    log_prob_fn: Callable[..., torch.Tensor] = completion_log_prob,
 ) -> torch.Tensor:
     """The joint loss with a gradient through everything, a completion at a time."""
 
+    @functools.cache
     def log_ratio(name: str, completion: Completion) -> torch.Tensor:
-        own = completion_log_prob(team[name].model, completion, team[name].generation)
+        own = log_prob_fn(team[name].model, completion, team[name].generation)
         if references is None:
             return own.double()
         with torch.no_grad():
-            theirs = completion_log_prob(references[name], completion, team[name].generation)
+            theirs = log_prob_fn(references[name], completion, team[name].generation)
         return own.double() - theirs.double()
 
     total = torch.zeros((), dtype=torch.float64)
@@ -190,6 +206,109 @@ def test_loss_and_gradients_equal_the_joint_loss_written_out(case: dict) -> None
 
 def _trained(trainer: MADPOTrainer) -> list[str]:
     return [name for updater in trainer.updaters for name in updater.policy.agents]
+
+
+@settings(REPEATABLE, max_examples=12)
+@given(st.data())
+def test_loss_and_gradients_of_any_rollout_equal_the_joint_loss_written_out(
+    data: st.DataObject,
+) -> None:
+    """Ragged trees, agents that wait or leave, equal siblings: see `drawn_rollouts`."""
+    shape = data.draw(shapes())
+    drawn = data.draw(rollouts(shape))
+    one_policy = data.draw(st.booleans())
+    seeds = {name: 0 if one_policy else i for i, name in enumerate(NAMES)}
+    models = {seed: tiny_llama(seed) for seed in set(seeds.values())}
+    team = {name: LMAgent(models[seeds[name]], byte_tokenizer()) for name in shape.agents}
+    env = TextEnv([{"prompt": ""}], spread, num_agents=len(team))
+    config = _config(max_grad_norm=None, agent_learning_rate=1e-12, discount=0.5)
+    trainer = MADPOTrainer(env, team, config)
+    references = {seed: copy.deepcopy(model).double() for seed, model in models.items()}
+    for updater in trainer.updaters:
+        move(updater.policy.model, seed=7)
+    exact = {seed: copy.deepcopy(model).double() for seed, model in models.items()}
+    rollout = written_by_another_policy(drawn)
+    pairs = slow_pairs(rollout, slow_teams(rollout, 0.5), 0.5)
+    pairs = [pair for pair in pairs if set(pair[1]) & set(pair[2])]
+    expected = slow_loss(
+        pairs,
+        {name: LMAgent(exact[seeds[name]], byte_tokenizer()) for name in team},
+        {name: references[seeds[name]] for name in team},
+        log_prob_fn=exact_log_prob,
+    )
+    caught = caught_gradients(trainer)
+    metrics = trainer.update(rollout)
+    assert metrics["train/num_pairs"] == len(pairs)
+    if not pairs:
+        return
+    assert metrics["train/loss"] == pytest.approx(expected.item(), rel=1e-5)
+    for name in team:
+        weights = dict(exact[seeds[name]].named_parameters())
+        slow = _gradients(expected, weights)
+        # float32 against float64; the two sides of a pair may cancel
+        largest = max(float(gradient.norm()) for gradient in slow.values())
+        for key, gradient in slow.items():
+            error = float((caught.get(name, {}).get(key, torch.zeros(())) - gradient).norm())
+            assert error <= 1e-5 * float(gradient.norm()) + 1e-5 * largest + 1e-7, (name, key)
+
+
+def exact_log_prob(
+    model: torch.nn.Module, completion: Completion, generation: GenerationConfig
+) -> torch.Tensor:
+    """Of a model in float64 that samples from all of its vocabulary: rounding aside, the truth."""
+    tokens = completion.completion_ids
+    read = torch.tensor([completion.prompt_ids + tokens])
+    log_probs = model(input_ids=read).logits[0].log_softmax(-1)
+    first = len(completion.prompt_ids) - 1
+    picked = [log_probs[first + t, token] for t, token in enumerate(tokens)]
+    return sum(picked, torch.zeros((), dtype=torch.float64))
+
+
+def _gradients(value: torch.Tensor, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    found = torch.autograd.grad(value, weights.values(), retain_graph=True, materialize_grads=True)
+    return dict(zip(weights, found, strict=True))
+
+
+def written_by_another_policy(rollout: Rollout) -> Rollout:
+    """The same completions as if of older weights: what was kept from sampling says nothing."""
+    return Rollout(
+        rollout.agents,
+        tuple(
+            tuple(
+                replace(
+                    node,
+                    completions={
+                        name: tuple(replace(each, policy_version=-1) for each in group)
+                        for name, group in node.completions.items()
+                    },
+                )
+                for node in level
+            )
+            for level in rollout.levels
+        ),
+    )
+
+
+def slow_teams(rollout: Rollout, discount: float) -> list[tuple[str, ...]]:
+    """Who has equal returns wherever they are."""
+
+    def worth(name: str) -> list[list[float] | None]:
+        return [
+            [
+                node_return(rollout, level, node, name, j, discount)
+                for j in range(len(node.joint_actions))
+            ]
+            if name in node.rewards
+            else None
+            for level, nodes in enumerate(rollout.levels)
+            for node in nodes
+        ]
+
+    sides: list[list[str]] = []
+    for name in rollout.agents:
+        alike = [side for side in sides if worth(side[0]) == worth(name)]
+        alike[0].append(name) if alike else sides.append([name])
+    return [tuple(side) for side in sides]
 
 
 def test_later_minibatches_are_measured_under_the_weights_they_find() -> None:
