@@ -121,6 +121,16 @@ def test_its_step_is_the_learners_on_the_rated_rollout(algo: str) -> None:
     assert metrics["train/num_reward_pairs"] == 2 * 1 + 6 * 1
 
 
+def test_a_learner_may_see_the_env_in_a_view_of_its_own() -> None:
+    team = dict.fromkeys(NAMES[:2], tiny_agent(max_new_tokens=4))
+    config = MARLHFConfig(algo="centralised-magrpo", num_generations=3, **QUIET)
+    trainer = MARLHFTrainer(task(2), team, config, eval_env=task(2))
+    trainer.train()
+    assert trainer.num_env_steps == 2 * (3 + 3 * 3)
+    assert list(trainer.agents) == list(trainer.reward_model.agents) == ["team"]
+    assert trainer.evaluate().rollout.agents == ("team",)
+
+
 def test_rewards_of_completions_it_cannot_read_are_refused() -> None:
     trainer = MARLHFTrainer(matching_env(), separate(), MARLHFConfig(**QUIET))
     rollout = trainer.collect([0])

@@ -9,16 +9,16 @@ import pytest
 from tiny import letter_agent, matching_env
 
 from motet import algos
-from motet.algos import MAGRPOConfig, MAGRPOTrainer, TrainerConfig
+from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.registration import registry
 from motet.envs.registration.plugins import PluginLoader
 
 NAMES = ("agent_0", "agent_1")
-# what trains a team as it is given: no fixed team, nor one agent for all
+# what trains a team as it is given, with the settings below
 LEARNERS = sorted(
     name
     for name, spec in algos.registry.items()
-    if issubclass(spec.config_class, TrainerConfig) and name != "centralised-magrpo"
+    if spec.config_class is MAGRPOConfig and name != "centralised-magrpo"
 )
 
 
