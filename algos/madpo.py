@@ -7,9 +7,10 @@ team's policy, a product over its agents, in the place of the one policy:
     loss(w, l)   = -log sigmoid(dpo_beta * margin(w, l))
 
 w and l are joint actions from one state, of which w was worth more. The gradient by an agent's own
-log-probabilities is the derivative of the loss by the margin, once for w and once less for l, so
-that a step is an ordinary policy-gradient step with these as advantages: no sequence is computed
-twice, and siblings share what they begin with.
+log-probabilities is the derivative of the loss by the margin, for w, and less that for l: a step is
+an ordinary policy-gradient step with these as advantages, in which siblings share what they begin
+with. All it needs besides is a forward pass of the reference, and one of the policies where they
+have stepped since they sampled.
 
 How this departs from the paper:
 

@@ -67,6 +67,7 @@ _NOT_IN_LOSS = "its loss is of pairs and has no such term"
 _OF_OTHERS = {
     "advantage_normalization": "preferences are compared, and have no advantages",
     "clip_range": _NOT_IN_LOSS,
+    "clip_range_high": _NOT_IN_LOSS,
     "ent_coef": _NOT_IN_LOSS,
     "importance_sampling_cap": "pairs need no weights, whatever policy wrote them",
     "kl_coef": "the reference is in its loss already; lower or raise dpo_beta",

@@ -69,7 +69,8 @@ class MARLHFTrainer(Trainer):
         env: see `Trainer`, as all that is not named here.
         agents: see `Trainer`.
         config: a `MARLHFConfig`.
-        reward_model: what to begin with; None for a copy of the first trained agent's model.
+        reward_model: what to begin with; None for a copy of the first trained agent's model, in
+            float32.
         **options: see `Trainer`.
 
     Attributes:
@@ -94,7 +95,7 @@ class MARLHFTrainer(Trainer):
         **options: Unpack[TrainerOptions],
     ) -> None:
         given = checked_config(config, options.pop("args", None), self.config_class)
-        assert isinstance(given, MARLHFConfig)
+        assert isinstance(given, MARLHFConfig)  # it was checked
         super().__init__(env, agents, given.resolved(), **options)
         self.updaters.clear()  # the learner has its own
         self.learner = self._make_learner()
@@ -193,7 +194,7 @@ class MARLHFTrainer(Trainer):
         if reward_model is None:
             name = next(iter(self.updaters[0].policy.agents))
             agent = self.agents[name]
-            assert isinstance(agent, LMAgent)
+            assert isinstance(agent, LMAgent)  # else it would have no policy
             return RewardModel.from_agent(agent, names, seed=self.config.seed)
         if not isinstance(reward_model, RewardModel):
             raise TypeError(

@@ -29,8 +29,8 @@ def bradley_terry_loss(margins: Tensor) -> Tensor:
 def dpo_loss(margins: Tensor, beta: float, label_smoothing: float = 0.0) -> Tensor:
     """Return -(1 - s) log sigmoid(beta m) - s log sigmoid(-beta m).
 
-    DPO (Rafailov et al. 2023, arXiv 2305.18290, equation 7), with the share s of labels that are
-    taken to be wrong (arXiv 2305.18290v3, appendix; "conservative DPO").
+    DPO (Rafailov et al. 2023, arXiv 2305.18290, equation 7); with a share s of preferences that are
+    taken to be wrong (Mitchell 2023, "A note on DPO with noisy preferences").
 
     Args:
         margins: (P,) by pair, in log-probabilities.

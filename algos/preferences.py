@@ -76,22 +76,23 @@ def select_pairs(
     """
     if values.ndim != 1:
         raise ValueError(f"Expected values of shape (J,), got {tuple(values.shape)}.")
-    count = values.shape[0]
+    worth: list[float] = values.tolist()
+    count = len(worth)
     if selection == "random":
         if rng is None:
             raise ValueError("Expected rng= for random pairs, got None.")
         order = rng.permutation(count).tolist()
         pairs = list(zip(order[: count // 2], order[count // 2 :], strict=False))
     else:
-        order = torch.argsort(values, descending=True, stable=True).tolist()
+        order = sorted(range(count), key=lambda index: -worth[index])
         if selection == "disjoint":
             pairs = [(order[i], order[count - 1 - i]) for i in range(count // 2)]
         else:
             pairs = [(w, r) for i, w in enumerate(order) for r in order[i + 1 :]]
-            pairs.sort(key=lambda pair: -float(values[pair[0]] - values[pair[1]]))
-    pairs = [(a, b) if values[a] >= values[b] else (b, a) for a, b in pairs]
-    rounding = _ROUNDING * float(values.abs().max()) if count else 0.0
-    return [(a, b) for a, b in pairs if values[a] - values[b] > rounding][:pairs_per_group]
+            pairs.sort(key=lambda pair: worth[pair[1]] - worth[pair[0]])
+    pairs = [(a, b) if worth[a] >= worth[b] else (b, a) for a, b in pairs]
+    rounding = _ROUNDING * max(map(abs, worth), default=0.0)
+    return [(a, b) for a, b in pairs if worth[a] - worth[b] > rounding][:pairs_per_group]
 
 
 def teams(values: Values, agents: Sequence[str]) -> list[tuple[str, ...]]:

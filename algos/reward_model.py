@@ -23,6 +23,7 @@ from transformers import (
 from motet.agents import LMAgent
 from motet.agents.adapter_files import base_state
 from motet.agents.adapters import adapter_names
+from motet.agents.lm_agent import default_device
 
 Overflow = Literal["raise", "truncate"]
 
@@ -92,13 +93,20 @@ class RewardModel(nn.Module):
         return cls(trunk, agent.tokenizer, agents, seed=seed)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
-        """Load what `save_pretrained` wrote."""
+    def from_pretrained(
+        cls, folder: str | Path, *, device: str | torch.device | None = None
+    ) -> Self:
+        """Load what `save_pretrained` wrote.
+
+        Args:
+            folder: where it is.
+            device: where to put it; default: a GPU if there is one.
+        """
         heads = load_file(Path(folder) / _HEADS)
         trunk = AutoModel.from_pretrained(folder, dtype="auto")
         model = cls(trunk, AutoTokenizer.from_pretrained(folder), list(heads))
         model.heads.data = torch.stack(list(heads.values()))
-        return model
+        return model.to(device or default_device())
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write trunk and tokenizer, which plain transformers loads, and the heads beside them."""
