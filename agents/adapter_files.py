@@ -139,12 +139,35 @@ def save_base(model: PreTrainedModel, folder: str | Path) -> None:
     marked = model._hf_peft_config_loaded
     model._hf_peft_config_loaded = False  # else transformers writes an adapter
     try:
-        model.save_pretrained(folder, state_dict=base_state(model))
+        model.save_pretrained(folder, state_dict=_base_state(model))
     finally:
         model._hf_peft_config_loaded = marked
 
 
-def base_state(model: PreTrainedModel) -> dict[str, Any]:
+def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy of a model without its adapters.
+
+    Weights that were frozen for the sake of adapters require a gradient in it; without adapters
+    they are as in the model.
+    """
+    twin = copy.deepcopy(model)
+    if not adapter_names(model):
+        return twin
+    from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415  # an extra
+    from peft.utils import ModulesToSaveWrapper  # noqa: PLC0415
+
+    for module in list(twin.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, BaseTunerLayer):
+                setattr(module, name, child.get_base_layer())
+            elif isinstance(child, ModulesToSaveWrapper):
+                setattr(module, name, child.original_module)
+    del twin.peft_config
+    twin._hf_peft_config_loaded = False
+    return twin.requires_grad_(True)
+
+
+def _base_state(model: PreTrainedModel) -> dict[str, Any]:
     """Return the state of a model under the names it had before there were adapters."""
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415  # an extra
     from peft.utils import ModulesToSaveWrapper  # noqa: PLC0415

@@ -81,9 +81,8 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     own = _settings(config)
     other = {
         name: (whole["config"].get(name), own.get(name))
-        for name in sorted({*own, *whole["config"]})
+        for name in sorted({*own, *whole["config"]} - _FREE)
         if whole["config"].get(name) != own.get(name)
-        and name.rpartition(".")[2] not in _FREE  # of a config in the config as well
     }
     if other:
         told = ", ".join(f"{name}={was} there and {now} here" for name, (was, now) in other.items())
@@ -98,7 +97,8 @@ def _settings(config: Any) -> dict[str, str]:
     for each in fields(config):
         value = getattr(config, each.name)
         if is_dataclass(value):
-            plain |= {f"{each.name}.{key}": text for key, text in _settings(value).items()}
+            own = _settings(value)  # what may differ is the outer config's to say
+            plain |= {f"{each.name}.{key}": own[key] for key in own if key not in _FREE}
         else:
             plain[each.name] = _text(value)
     return plain

@@ -5,7 +5,6 @@ After the reward model of "Training language models to follow instructions with 
 order, and its heads read the trunk's output at the last token.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
@@ -21,8 +20,7 @@ from transformers import (
 )
 
 from motet.agents import LMAgent
-from motet.agents.adapter_files import base_state
-from motet.agents.adapters import adapter_names
+from motet.agents.adapter_files import plain_copy
 from motet.agents.lm_agent import default_device
 
 Overflow = Literal["raise", "truncate"]
@@ -82,14 +80,8 @@ class RewardModel(nn.Module):
             agents: names of all agents.
             seed: of the heads' first weights.
         """
-        if adapter_names(agent.model):
-            with torch.random.fork_rng():
-                trunk = type(agent.model)(copy.deepcopy(agent.model.config))
-            trunk.load_state_dict(base_state(agent.model))
-        else:
-            trunk = copy.deepcopy(agent.model)
-        trunk.requires_grad_(True).zero_grad()
-        trunk = trunk.to(agent.model.device, torch.float32)
+        trunk = plain_copy(agent.model).requires_grad_(True).float()
+        trunk.zero_grad()
         return cls(trunk, agent.tokenizer, agents, seed=seed)
 
     @classmethod
