@@ -79,7 +79,8 @@ class MARLHFTrainer(Trainer):
 
     Raises:
         TypeError: where the learner does not train on rollouts.
-        ValueError: where the reward model is of other agents, or would train an agent's weights.
+        ValueError: where the learner needs rewards that the reward model cannot give, or the reward
+            model is of other agents, or would train an agent's weights.
     """
 
     config_class: ClassVar[type[TrainerConfig]] = MARLHFConfig
@@ -115,17 +116,7 @@ class MARLHFTrainer(Trainer):
 
         Returns:
             `turn_k/...` metrics of the task's own rewards, and `train/...` metrics.
-
-        Raises:
-            ValueError: where the learner has asked for rewards of completions that are not in the
-                rollout, which the reward model cannot rate.
         """
-        if any(node.greedy_rewards for node in rollout.nodes()):
-            raise ValueError(
-                f"Expected a learner that compares sampled completions alone, got "
-                f"{self.config.algo!r}: the reward model does not know the greedy ones that it "
-                "compares them with. Set algo= to another one, marloo say."
-            )
         pairs = rollout_preferences(
             rollout,
             turn_rewards(rollout),
@@ -180,6 +171,12 @@ class MARLHFTrainer(Trainer):
             raise TypeError(
                 f"Expected algo= to name a learner that trains on rollouts, got "
                 f"{self.config.algo!r}, which makes a {type(learner).__name__}."
+            )
+        if learner.greedy_baseline:
+            raise ValueError(
+                f"Expected a learner that compares sampled completions alone, got "
+                f"{self.config.algo!r}, whose baseline is the reward of greedy ones, which the "
+                "reward model does not get to read. Set algo= to another one, marloo say."
             )
         return learner
 

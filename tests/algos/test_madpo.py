@@ -468,6 +468,8 @@ def test_it_learns_to_say_the_same(team: str, options: dict) -> None:
         ({"pairs_per_group": 0}, "pairs_per_group of at least 1"),
         ({"num_generations": 1}, "num_generations of at least 2"),
         ({"clip_range": 0.2}, "clip_range=None with MADPO, got 0.2"),
+        ({"importance_sampling_cap": 2.0}, "importance_sampling_cap=None with MADPO"),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions=False with MADPO"),
         ({"kl_coef": 0.1}, "kl_coef=0.0 with MADPO"),
         ({"loss_type": "token_mean"}, "loss_type='sequence_sum' with MADPO"),
         ({"advantage_normalization": False}, "advantage_normalization=None with MADPO"),

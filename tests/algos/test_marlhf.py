@@ -1,6 +1,5 @@
 """MARLHF: a reward model learns from pairs, and any learner of rollouts from it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tiny import (
 
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent
-from motet.algos import MADPOConfig, MAGRPOConfig, MARLHFConfig, MARLHFTrainer, RewardModel, Rollout
+from motet.algos import MADPOConfig, MAGRPOConfig, MARLHFConfig, MARLHFTrainer, RewardModel
 from motet.algos.marlhf import RewardLearner
 from motet.envs import TextEnv
 
@@ -131,14 +130,6 @@ def test_a_learner_may_see_the_env_in_a_view_of_its_own() -> None:
     assert trainer.evaluate().rollout.agents == ("team",)
 
 
-def test_rewards_of_completions_it_cannot_read_are_refused() -> None:
-    trainer = MARLHFTrainer(matching_env(), separate(), MARLHFConfig(**QUIET))
-    rollout = trainer.collect([0])
-    node = replace(rollout.levels[0][0], greedy_rewards={"agent_0": (1.0,), "agent_1": (1.0,)})
-    with pytest.raises(ValueError, match="compares sampled completions alone, got 'magrpo'"):
-        trainer.update(Rollout(rollout.agents, ((node,),)))
-
-
 def test_where_all_earn_the_same_the_reward_model_is_left_alone() -> None:
     env = TextEnv([{"prompt": "p"}], lambda a, b: [1.0] * len(a))
     trainer = MARLHFTrainer(env, separate(), MARLHFConfig(**QUIET))
@@ -208,6 +199,8 @@ def test_settings_here_go_to_the_learner_and_its_defaults_come_back() -> None:
     ("settings", "error", "words"),
     [
         ({"algo": "margpo"}, KeyError, "Did you mean 'magrpo'"),
+        ({"algo": "maremax"}, ValueError, "sampled completions alone, got 'maremax'"),
+        ({"algo": "frozen"}, TypeError, "on rollouts, got 'frozen', whose settings are FrozenC"),
         ({"algo": "marlhf"}, TypeError, "a learner that trains on rollouts, got 'marlhf'"),
         ({"algo_config": MADPOConfig()}, TypeError, "a MAGRPOConfig as algo_config"),
         ({"algo": "madpo", "clip_range": 0.2}, ValueError, "clip_range=None with MADPO"),
