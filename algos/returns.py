@@ -91,7 +91,7 @@ def rollout_returns(
                         torch.tensor(node.turns_credited),
                         discount,
                     )
-                    - _paid(node, name, (costs or {}).get(name)),
+                    - joint_costs(node, name, (costs or {}).get(name)),
                     _child_values(node, name, below),
                     discount,
                 )
@@ -139,8 +139,14 @@ def _greedy_return(node: Node, agent: str, discount: float) -> float:
     return sum(discount**turn * reward for turn, reward in enumerate(credited))
 
 
-def _paid(node: Node, agent: str, costs: Mapping[Completion, float] | None) -> Tensor:
-    """Return (J,) what each joint action costs an agent, 0 for one that waits at the node."""
+def joint_costs(node: Node, agent: str, costs: Mapping[Completion, float] | None) -> Tensor:
+    """Return (J,) what each joint action costs an agent, 0 for one that waits at the node.
+
+    Args:
+        node: where.
+        agent: who pays, for its own completion alone.
+        costs: what each of its completions costs; None for nothing.
+    """
     if costs is None or agent not in node.completions:
         return torch.zeros(len(node.joint_actions), dtype=torch.float64)
     own = node.completions[agent]
