@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -89,6 +89,7 @@ class _Plan:
     num_generations: int
     joint_mode: JointMode
     branches: Branches
+    with_state: bool
 
     def check_size(self, live: Sequence[_Live], turn: int) -> None:
         """Raise where a turn would have too many joint actions."""
@@ -112,6 +113,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
     branches: Branches = "all",
     seed: int | None = None,
     greedy_baseline: bool = False,
+    with_state: bool = False,
 ) -> Rollout:
     """Let a team act from each of several rows, with every branch going on to the next turn.
 
@@ -140,6 +142,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
         seed: makes the rollout reproducible.
         greedy_baseline: play a greedy episode from every node, too, and keep its rewards there
             (`motet.algos.greedy`); what is sampled is the same with it and without.
+        with_state: ask the env for its `state()` at every node, which a central critic reads.
 
     Returns:
         The trees.
@@ -148,7 +151,8 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
         ValueError: where the agents are not those of the env, a mode is unknown or asks a
             `JointPolicy` for more than it has, G is below 1, there are no rows, a reward is not
             finite, or one turn would have more than `MAX_JOINT_ACTIONS` joint actions.
-        TypeError: where an agent is none, or answers in another shape than asked for.
+        TypeError: where an agent is none, or answers in another shape than asked for, or where
+            `state()` returns no texts.
     """
     _check(env, agents_of(agents), num_generations, joint_mode)
     _check_branches(agents, joint_mode, branches)
@@ -156,7 +160,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
         raise ValueError("Expected at least one row to collect from, got none.")
     simulator = make_simulator(env)
     greedy: Team = greedy_team(agents) if greedy_baseline else {}
-    plan = _Plan(num_generations, joint_mode, branches)
+    plan = _Plan(num_generations, joint_mode, branches, with_state)
     with ExitStack() as caches:
         asked = [*agents_of(agents).values(), *agents_of(greedy).values()]
         for agent in {id(agent): agent for agent in asked}.values():
@@ -202,7 +206,10 @@ def _grown(
         )
         episodes.advance(results[len(live) :])
         if live:
+            views = simulator.state_texts([each.state for each in live]) if plan.with_state else []
             nodes, live = _level(live, completions, joint, results[: len(live)], turn=turn)
+            if plan.with_state:
+                nodes = tuple(replace(n, state=view) for n, view in zip(nodes, views, strict=True))
             if plan.branches == "best":
                 nodes, live = only_best(nodes, live)
             levels.append(with_drafts(nodes, answers))

@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from motet.envs.text_env import TextEnv
 from motet.envs.text_state import ResetResult, StepResult
 from motet.envs.wrappers.wrapper import Wrapper
@@ -32,6 +34,9 @@ class Simulator(Protocol):
         groups: Sequence[int],
     ) -> list[StepResult]:
         """Play one turn from each state; `groups` as in `TextEnv.step_batch`."""
+
+    def state_texts(self, states: Sequence[Any]) -> list[str]:
+        """Return the env's global view at each state, as text; "" where it has none."""
 
 
 def make_simulator(env: Any) -> Simulator:
@@ -119,6 +124,15 @@ class BatchedStates:
         results: list[StepResult] = self._env.step_batch(states, joint_actions, groups)
         return results
 
+    def state_texts(self, states: Sequence[Any]) -> list[str]:
+        """Return what `state()` of the env returns at each state, as text."""
+        scratch = self._env.clone()
+        texts = []
+        for state in states:
+            scratch.set_state(state)
+            texts.append(state_text(scratch))
+        return texts
+
 
 class ClonedEpisodes:
     """Step any env with `clone()`; a state here is a clone that stands at it.
@@ -182,6 +196,10 @@ class ClonedEpisodes:
             for state, actions in zip(states, joint_actions, strict=True)
         ]
 
+    def state_texts(self, states: Sequence[Any]) -> list[str]:
+        """Return what `state()` of each clone returns, as text."""
+        return [state_text(state) for state in states]
+
     def _branch(self, state: Any, actions: Mapping[str, Any]) -> StepResult:
         env = whole_clone(state)
         observations, rewards, terminations, truncations, infos = env.step(dict(actions))
@@ -194,6 +212,30 @@ class ClonedEpisodes:
         rewards = {name: float(reward) for name, reward in rewards.items()}
         credit = credit_in_infos(rewards, infos) if self.has_rows else None
         return StepResult(env, observations, rewards, terminations, truncations, infos, credit)
+
+
+def state_text(env: Any) -> str:
+    """Return PettingZoo's `state()`, the global view of an env, as one text.
+
+    Several texts, an agent's each say, are joined by empty lines. An env without `state()`, which
+    raises NotImplementedError in PettingZoo's base class, has no global view: "".
+
+    Raises:
+        TypeError: where the view is not made of texts.
+    """
+    if not callable(getattr(env, "state", None)):
+        return ""
+    try:
+        view = env.state()
+    except NotImplementedError:
+        return ""
+    texts = [view] if isinstance(view, str) else np.asarray(view, dtype=object).ravel().tolist()
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(
+            f"Expected state() of {type(env).__name__} to return texts, which a critic can read, "
+            f"got {str(view)[:200]}; override it to say what the numbers mean."
+        )
+    return "\n\n".join(texts)
 
 
 def _unchanged(env: object, base: type) -> bool:

@@ -182,3 +182,47 @@ def test_a_turn_over_a_stream_reads_it_forwards():
     results = simulator.step(states, [dict.fromkeys(TEAM, "")] * 6, range(6))
     assert [result.observations["agent_0"] for result in results] == ["0", "30"] * 3
     assert Letters.starts <= 1
+
+
+class Whispers(Wrapper):
+    """Has a global view of its own."""
+
+    def state(self):
+        return f"turn {len(self.env.get_state().actions)}"
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda env: env, Wrapper, Foreign, lambda env: Wrapper(Wrapper(env))]
+)
+def test_nodes_get_the_global_view_of_their_state(wrap):
+    env = wrap(story(num_turns=2))
+    rollout = collect_rollouts(env, TEAM, [0, 3], num_generations=2, with_state=True)
+    plain = collect_rollouts(env, TEAM, [0, 3], num_generations=2)
+    for level, plain_level in zip(rollout.levels, plain.levels, strict=True):
+        for node, other in zip(level, plain_level, strict=True):
+            assert other == replace(node, state="")
+            env.reset(options={"row": node.row})
+            if node.turn == 2:
+                env.step({"agent_0": "a", "agent_1": "bb"})
+            assert node.state == "\n\n".join(env.state())
+            assert node.state.endswith(f"> {node.observations['agent_1']}")
+
+
+def test_a_wrapper_may_have_a_view_of_its_own():
+    rollout = collect_rollouts(
+        Whispers(story(num_turns=2)), TEAM, [0], num_generations=1, with_state=True
+    )
+    assert [node.state for node in rollout.nodes()] == ["turn 0", "turn 1"]
+
+
+def test_an_env_without_a_view_has_none_and_numbers_are_refused():
+    team = {name: FixedAgent("a") for name in Good().possible_agents}
+    rollout = collect_rollouts(Good(), team, [0], num_generations=1, with_state=True)
+    assert {node.state for node in rollout.nodes()} == {""}
+
+    class Numbers(Good):
+        def state(self):
+            return np.zeros(3)
+
+    with pytest.raises(TypeError, match=r"state\(\) of Numbers to return texts"):
+        collect_rollouts(Numbers(), team, [0], num_generations=1, with_state=True)
