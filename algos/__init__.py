@@ -4,6 +4,9 @@ Dimension letters, in all docstrings: N agents, G generations, J joint actions, 
 P prompt tokens, T completion tokens (of a tree: turns), V vocabulary.
 """
 
+from motet.algos.actor_critic import ActorCriticTrainer
+from motet.algos.actor_critic_config import ActorCriticConfig, PPOConfig
+from motet.algos.actor_critics import iac, ippo, maac, mappo
 from motet.algos.advantages import (
     Baseline,
     LearningBaseline,
@@ -18,6 +21,7 @@ from motet.algos.batch import Batch
 from motet.algos.centralised import centralised_magrpo
 from motet.algos.collect import Branches, JointMode, collect_rollouts
 from motet.algos.config import LRSchedulerType, TrainerConfig
+from motet.algos.critic import Critic
 from motet.algos.discussion import Discussion
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.fixed_baselines import (
@@ -58,6 +62,8 @@ from motet.algos.sb3_config import SB3Config
 from motet.algos.trainer import Trainer
 
 __all__ = [
+    "ActorCriticConfig",
+    "ActorCriticTrainer",
     "Algorithm",
     "AlgorithmSpec",
     "Baseline",
@@ -65,6 +71,7 @@ __all__ = [
     "BestOfNConfig",
     "Branches",
     "ConsoleLogger",
+    "Critic",
     "Discussion",
     "DiscussionConfig",
     "Evaluation",
@@ -86,6 +93,7 @@ __all__ = [
     "MARLHFConfig",
     "MARLHFTrainer",
     "Node",
+    "PPOConfig",
     "PickAgent",
     "Pipeline",
     "PipelineConfig",
@@ -109,9 +117,13 @@ __all__ = [
     "group_max",
     "group_mean",
     "grpo",
+    "iac",
+    "ippo",
     "leave_one_out",
     "load_pick_agents",
+    "maac",
     "make",
+    "mappo",
     "mareinforce",
     "maremax",
     "maremax_group",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from motet.agents import Completion
+from motet.algos.value_samples import ValueBatch, ValueTarget, collate_values
 
 LossType = Literal["sequence_sum", "sequence_mean", "token_mean", "constant"]
 Advantage = float | tuple[float, ...]
@@ -28,12 +29,14 @@ class Group:
         turn: turn of the node.
         completions: (G,).
         advantages: (G,) numbers, or for each completion (T,) numbers, one per token.
+        values: (G,) what a value head on the policy's trunk should say of them; empty without one.
     """
 
     agent: str
     turn: int
     completions: tuple[Completion, ...]
     advantages: tuple[Advantage, ...]
+    values: tuple[ValueTarget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Sample:
     completion: Completion
     advantage: Advantage
     weight: float
+    value: ValueTarget | None = None
 
     @property
     def read(self) -> tuple[int, ...]:
@@ -72,6 +76,7 @@ class Batch:
         old_log_probs: (B, T) kept from sampling.
         advantages: (B, T) of the tokens.
         weights: (B,) of the sequences.
+        values: what a value head on the policy's trunk should say; None without one.
     """
 
     input_ids: Tensor
@@ -85,6 +90,7 @@ class Batch:
     old_log_probs: Tensor
     advantages: Tensor
     weights: Tensor
+    values: ValueBatch | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -139,7 +145,10 @@ def weighted_samples(
         key = group.agent, group.turn
         share = 1 / (len(group.completions) * count[key])
         samples = []
-        for completion, advantage in zip(group.completions, group.advantages, strict=True):
+        values = group.values or (None,) * len(group.completions)
+        for completion, advantage, value in zip(
+            group.completions, group.advantages, values, strict=True
+        ):
             length = num_trained(completion)
             if not length:
                 continue
@@ -149,7 +158,7 @@ def weighted_samples(
                 "token_mean": 1 / tokens[key],
                 "constant": share / max_new_tokens,
             }[loss_type]
-            samples.append(Sample(group.agent, completion, advantage, weight))
+            samples.append(Sample(group.agent, completion, advantage, weight, value))
         weighted.append(samples)
     return weighted
 
@@ -165,7 +174,9 @@ def samples_by_agent(groups: Sequence[Sequence[Sample]], scale: float) -> dict[s
     samples: dict[str, list[Sample]] = defaultdict(list)
     for group in groups:
         for sample in group:
-            samples[sample.agent].append(replace(sample, weight=sample.weight * scale))
+            value = None if sample.value is None else sample.value.scaled(scale)
+            scaled = replace(sample, weight=sample.weight * scale, value=value)
+            samples[sample.agent].append(scaled)
     return dict(samples)
 
 
@@ -255,7 +266,18 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
         old_log_probs=old_log_probs,
         advantages=advantages,
         weights=torch.tensor([sample.weight for sample in samples]),
+        values=_value_batch(samples),
     )
+
+
+def _value_batch(samples: Sequence[Sample]) -> ValueBatch | None:
+    """Return what a value head should say of the samples, None where they have none."""
+    targets, first = [], 0
+    for sample in samples:
+        if sample.value is not None:
+            targets.append((first, sample.value))
+        first += len(sample.completion.completion_ids)
+    return collate_values(targets) if targets else None
 
 
 def _lay_out(

@@ -1,5 +1,9 @@
 """Log-probabilities of a batch under a policy, with gradient."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -34,6 +38,47 @@ def completion_log_probs(
     return torch.zeros(batch.mask.shape, device=chosen.device).masked_scatter(batch.mask, chosen)
 
 
+def completion_hidden_states(
+    model: PreTrainedModel, batch: Batch, generation: GenerationConfig
+) -> Tensor:
+    """Return what the output head reads before each completion token.
+
+    Args:
+        model: the policy, in evaluation mode.
+        batch: on the model's device.
+        generation: its precision counts.
+
+    Returns:
+        (M, H), completion by completion.
+    """
+    with precision(model.device, generation):
+        output = model.base_model(**_inputs(model, batch))
+    hidden: Tensor = output.last_hidden_state[batch.rows, batch.columns]
+    return hidden
+
+
+@contextmanager
+def last_hidden_states(model: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """Catch the last hidden states, (R, L, H) with gradient, of every forward pass inside."""
+    seen: list[Tensor] = []
+    handle = model.base_model.register_forward_hook(
+        lambda module, inputs, output: seen.append(output.last_hidden_state)
+    )
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def _inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
+    return {
+        "input_ids": batch.input_ids,
+        "attention_mask": _mask(model, batch),
+        "position_ids": batch.position_ids,
+        "use_cache": False,
+    }
+
+
 def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
     """Return the mask of rows that branch; for others all ones, which is causal attention.
 
@@ -48,12 +93,7 @@ def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
 def _token_log_probs(model: PreTrainedModel, batch: Batch, generation: GenerationConfig) -> Tensor:
     """Return (M,) log-probabilities, completion by completion."""
     tokens = batch.completion_ids[batch.mask]
-    inputs = {
-        "input_ids": batch.input_ids,
-        "attention_mask": _mask(model, batch),
-        "position_ids": batch.position_ids,
-        "use_cache": False,
-    }
+    inputs = _inputs(model, batch)
     if has_plain_head(model):
         hidden = model.base_model(**inputs).last_hidden_state[batch.rows, batch.columns]
         return head_log_probs(hidden, model.get_output_embeddings(), tokens, generation)

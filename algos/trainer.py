@@ -101,6 +101,7 @@ class Trainer(ABC):
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     greedy_baseline: bool = False  # whether `collect` plays greedy episodes, too
+    with_state: bool = False  # whether `collect` asks the env for its global view, too
 
     def __init__(
         self,
@@ -165,6 +166,19 @@ class Trainer(ABC):
             )
         return policy_gradient_loss(log_probs, *sampled)
 
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates of the next rollout.
+
+        Args:
+            progress: share of the run that is over, from 0 to 1.
+        """
+        for updater in self.updaters:
+            updater.schedule(progress)
+
+    def stops_early(self) -> bool:
+        """Tell, after a pass over a rollout, whether to leave out those to come."""
+        return False
+
     # --- what users call ----------------------------------------------------------------------
 
     def train(self, *, resume_from: str | Path | None = None) -> None:
@@ -199,8 +213,7 @@ class Trainer(ABC):
                 if resume_from is None:
                     self._log_evaluation(loggers)
                 for index in range(self._rollouts_done + 1, len(schedule) + 1):
-                    for updater in self.updaters:
-                        updater.schedule((index - 1) / len(schedule))
+                    self.set_progress((index - 1) / len(schedule))
                     metrics = self._train_on(schedule[index - 1])
                     self._rollouts_done = index
                     bar.advance(
@@ -298,6 +311,7 @@ class Trainer(ABC):
             joint_mode=self.config.joint_mode,
             seed=int(self.rng.integers(2**63)),
             greedy_baseline=self.greedy_baseline,
+            with_state=self.with_state,
         )
 
     def optimize(self, groups: Sequence[Group]) -> dict[str, float]:
@@ -347,6 +361,8 @@ class Trainer(ABC):
                     own = {name: samples[name] for name in updater.policy.agents if name in samples}
                     if own:
                         yield updater.step(own)
+            if self.stops_early():
+                return
 
     def _train_on(self, rows: Sequence[int]) -> dict[str, float]:
         start = time.perf_counter()

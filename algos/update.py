@@ -7,24 +7,32 @@ and the optimizer's state can be kept elsewhere (`motet.algos.offload`).
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from motet.agents import Completion, GenerationConfig
 from motet.algos.batch import Batch, Sample, collate, micro_batches
 from motet.algos.checkpointing import checkpointed, checkpointing_layers
-from motet.algos.config import TrainerConfig
+from motet.algos.config import LRSchedulerType, TrainerConfig
 from motet.algos.kl import kl_loss, token_kl
-from motet.algos.log_probs import completion_log_probs
+from motet.algos.log_probs import (
+    completion_hidden_states,
+    completion_log_probs,
+    last_hidden_states,
+)
 from motet.algos.offload import offload_optimizer
 from motet.algos.packing import Row, attention_window, pack, shares_prompts_exactly
 from motet.algos.reference_policy import ReferencePolicy
 from motet.algos.rollout import Rollout
 from motet.algos.team import Policy
+
+HiddenLoss = Callable[[Tensor, Batch], Tensor]
+"""From (M, H) hidden states, of the token before each completion token, to a () loss."""
 
 
 class PolicyUpdater:
@@ -48,9 +56,11 @@ class PolicyUpdater:
         self.policy = policy
         self._config = config
         self._loss_fn = loss_fn
+        self._budget = token_budget(policy.model.device, config.max_tokens_per_batch)
         self._shares_prompts: bool | None = None  # found out by a trial before the first step
         self._layers = checkpointing_layers(policy.model) if config.gradient_checkpointing else []
         self._reference = ReferencePolicy(policy) if config.kl_coef else None
+        self._hidden_loss: HiddenLoss | None = None
         self.optimizer = torch.optim.AdamW(
             policy.parameters(),
             lr=config.agent_learning_rate,
@@ -60,6 +70,20 @@ class PolicyUpdater:
         )
         if config.offload_optimizer is not None:
             offload_optimizer(self.optimizer, config.offload_optimizer)
+
+    def share_trunk(
+        self, loss_fn: HiddenLoss, weights: Sequence[nn.Parameter], learning_rate: float
+    ) -> None:
+        """Let a second head read what the output head reads, and train both in every step.
+
+        Args:
+            loss_fn: the head's; a weighted sum over a batch, as the policy's, which trains the
+                policy too.
+            weights: of the head; their gradient is clipped together with the policy's.
+            learning_rate: of the head, at the start.
+        """
+        self._hidden_loss = loss_fn
+        self.optimizer.add_param_group({"params": list(weights), "lr": learning_rate})
 
     @property
     def learning_rate(self) -> float:
@@ -73,11 +97,7 @@ class PolicyUpdater:
         Args:
             progress: share of the run that is over, from 0 to 1.
         """
-        rate = self._config.agent_learning_rate
-        if self._config.lr_scheduler_type == "linear":
-            rate *= 1 - progress
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_learning_rates(self.optimizer, self._config.lr_scheduler_type, progress)
 
     def step(self, samples: Mapping[str, Sequence[Sample]]) -> dict[str, float]:
         """Take one optimizer step.
@@ -113,7 +133,6 @@ class PolicyUpdater:
             version.value += 1
         return {**totals, "grad_norm": float(norm)}
 
-    @torch.no_grad()
     def log_probs(
         self, samples: Sequence[Sample], reference: ReferencePolicy | None = None
     ) -> list[Tensor]:
@@ -126,6 +145,37 @@ class PolicyUpdater:
         Returns:
             (T,) of each sample, on the CPU, in the order of the samples.
         """
+
+        def of_batch(batch: Batch, generation: GenerationConfig) -> Tensor:
+            if reference is not None:
+                return reference.log_probs(batch, generation)[batch.mask]
+            return completion_log_probs(self.policy.model, batch, generation)[batch.mask]
+
+        return self._read(samples, of_batch)
+
+    def hidden_states(
+        self, samples: Sequence[Sample], function: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        """Return a function of what the output head reads before each completion token.
+
+        Args:
+            samples: as for `log_probs`.
+            function: from (M, H) hidden states to M rows, for any M.
+
+        Returns:
+            T rows of each sample, on the CPU, in the order of the samples.
+        """
+
+        def of_batch(batch: Batch, generation: GenerationConfig) -> Tensor:
+            return function(completion_hidden_states(self.policy.model, batch, generation))
+
+        return self._read(samples, of_batch)
+
+    @torch.no_grad()
+    def _read(
+        self, samples: Sequence[Sample], of_batch: Callable[[Batch, GenerationConfig], Tensor]
+    ) -> list[Tensor]:
+        """Return a row for each completion token, by sample."""
         self.policy.model.eval()
         found: dict[int, Tensor] = {}
         by_agent: dict[str, list[Sample]] = defaultdict(list)
@@ -135,16 +185,11 @@ class PolicyUpdater:
             for name, own in by_agent.items():
                 generation = self.policy.agents[name].generation
                 for rows in self._micro_batches(own):
-                    batch = collate(rows)
-                    on_device = batch.to(self.policy.model.device)
-                    if reference is None:
-                        log_probs = completion_log_probs(self.policy.model, on_device, generation)
-                    else:
-                        log_probs = reference.log_probs(on_device, generation)
-                    on_cpu = log_probs.cpu()
-                    in_order = (sample for row in rows for sample in row)
-                    for sample, row, mask in zip(in_order, on_cpu, batch.mask, strict=True):
-                        found[id(sample)] = row[mask]
+                    batch = collate(rows).to(self.policy.model.device)
+                    in_order = [sample for row in rows for sample in row]
+                    lengths = [len(sample.completion.completion_ids) for sample in in_order]
+                    parts = torch.split(of_batch(batch, generation).cpu(), lengths)
+                    found.update(zip(map(id, in_order), parts, strict=True))
         return [found[id(sample)] for sample in samples]
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,7 +249,7 @@ class PolicyUpdater:
 
     def _micro_batches(self, samples: Sequence[Sample]) -> Iterator[list[Sequence[Sample]]]:
         rows = self._rows(samples) if samples else []
-        return micro_batches(rows, self._token_budget())
+        return micro_batches(rows, self._budget)
 
     def _rows(self, samples: Sequence[Sample]) -> list[Row]:
         """Let samples share their beginnings where the model computes the same then."""
@@ -216,14 +261,7 @@ class PolicyUpdater:
         if not self._shares_prompts or (window is not None and longest > window):
             return [(sample,) for sample in samples]
         hidden_size: int = model.config.get_text_config().hidden_size
-        return pack(samples, hidden_size, self._token_budget())
-
-    def _token_budget(self) -> int:
-        # On a CPU, temporaries that leave the cache cost more than wide matrices gain: 2.1 s for an
-        # update of the embedded model at 1,024 to 2,048 tokens, 3.5 s at 16,384. The logits of
-        # 1,024 tokens fit into one chunk of `motet.algos.head`, which is not computed twice.
-        on_cpu = self.policy.model.device.type == "cpu"
-        return self._config.max_tokens_per_batch or (1_024 if on_cpu else 16_384)
+        return pack(samples, hidden_size, self._budget)
 
     def _backward(self, batch: Batch, generation: GenerationConfig) -> dict[str, float]:
         """Add the gradient of a batch; return its share in the sums that `step` returns."""
@@ -232,8 +270,16 @@ class PolicyUpdater:
         reference = None
         if self._reference is not None and self._config.kl_loss_coef:
             reference = self._reference.log_probs(on_device, generation)
-        log_probs = completion_log_probs(self.policy.model, on_device, generation)
+        with ExitStack() as stack:
+            seen: list[Tensor] = []
+            if self._hidden_loss is not None:
+                seen = stack.enter_context(last_hidden_states(self.policy.model))
+            log_probs = completion_log_probs(self.policy.model, on_device, generation)
         loss = self._loss_fn(log_probs, on_device)
+        if self._hidden_loss is not None:
+            # the last pass is the batch's: the head may be tried before
+            hidden = seen[-1][on_device.rows, on_device.columns]
+            loss = loss + self._hidden_loss(hidden, on_device)
         if reference is not None:
             kl = token_kl(log_probs, reference, on_device.mask, self._config.kl_estimator)
             loss = loss + self._config.kl_loss_coef * kl_loss(kl, on_device.weights)
@@ -260,3 +306,31 @@ class PolicyUpdater:
             f"batch is in {path}, and this policy's weights are those of before the step. A lower "
             "agent_learning_rate or a max_grad_norm often helps."
         )
+
+
+def token_budget(device: torch.device, max_tokens_per_batch: int | None) -> int:
+    """Return how many tokens a forward and backward pass may have.
+
+    Args:
+        device: where it is computed.
+        max_tokens_per_batch: what the config says, None for what was fastest.
+    """
+    # On a CPU, temporaries that leave the cache cost more than wide matrices gain: 2.1 s for an
+    # update of the embedded model at 1,024 to 2,048 tokens, 3.5 s at 16,384. The logits of 1,024
+    # tokens fit into one chunk of `motet.algos.head`, which is not computed twice.
+    return max_tokens_per_batch or (1_024 if device.type == "cpu" else 16_384)
+
+
+def set_learning_rates(
+    optimizer: torch.optim.Optimizer, scheduler_type: LRSchedulerType, progress: float
+) -> None:
+    """Set the learning rate of each group of weights from the one that it began with.
+
+    Args:
+        optimizer: any of torch's.
+        scheduler_type: see `TrainerConfig`.
+        progress: share of the run that is over, from 0 to 1.
+    """
+    for group in optimizer.param_groups:
+        first = group.setdefault("initial_lr", group["lr"])
+        group["lr"] = first * (1 - progress if scheduler_type == "linear" else 1.0)

@@ -233,7 +233,7 @@ def _turn_targets(
     own: tuple[Tensor, ...] = ()
     if agent in node.completions:
         choices = torch.tensor(node.choices(agent))
-        own = credit(advantages, choices, len(node.completions[agent])).split(1)
+        own = torch.split(credit(advantages, choices, len(node.completions[agent])), 1)
     mean = advantages.mean()
     return Targets(own, (values[0] + mean,)), _Ahead(value, float(mean))
 
