@@ -44,7 +44,9 @@ two numbers per weight, also where policies are LoRA adapters of one base: give 
 model, or set `critic="shared"` in the config, where `vf_coef` decides how far the value loss bends
 the policy. At first a critic says 0, later with `normalize_values` the mean: until it knows more,
 completions are compared with those of all other prompts. `clip_range_vf` is in the unit of the
-critic's outputs. A central critic's context has to hold all prompts and the env's transcripts.
+critic's outputs. Where a task is solved, standardised advantages are noise as large as ever: bring
+the learning rate down (`lr_scheduler_type="linear"`). A central critic's context has to hold all
+prompts and the env's transcripts.
 
     algos.make("mappo", env, team, algos.PPOConfig(critic_learning_rate=1e-4)).train()
 """
