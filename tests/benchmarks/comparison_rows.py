@@ -140,7 +140,7 @@ class Learner:
         }
 
 
-SAMPLING: dict[str, Any] = {"max_new_tokens": 96, "temperature": 0.7}
+SAMPLING: dict[str, Any] = {"max_new_tokens": 64, "temperature": 0.7}
 
 COMMON: dict[str, Any] = {
     "agent_learning_rate": 1e-3,
