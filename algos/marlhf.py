@@ -134,6 +134,10 @@ class MARLHFTrainer(Trainer):
             **{f"train/reward_model_{name}": value for name, value in learnt.items()},
         }
 
+    def set_progress(self, progress: float) -> None:
+        """Set the learner's learning rates; see `Trainer`."""
+        self.learner.set_progress(progress)
+
     def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
         """Play episodes with the task's own reward; see `Trainer`."""
         return self.learner.evaluate(num_samples=num_samples, do_sample=do_sample)
