@@ -94,12 +94,38 @@ def token_log_probs(logits: Tensor, tokens: Tensor, generation: GenerationConfig
     Returns:
         (...) float32.
     """
+    counted = _counted_in(logits, tokens, generation)
+    return counted.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - counted.logsumexp(-1)
+
+
+def token_log_probs_and_entropies(
+    logits: Tensor, tokens: Tensor, generation: GenerationConfig
+) -> tuple[Tensor, Tensor]:
+    """Return `token_log_probs`, and the entropies -sum_v p_v log p_v of the same distributions.
+
+    Args:
+        logits: (..., V) of the model.
+        tokens: (...) token ids.
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (...) and (...) float32, the entropies in nats.
+    """
+    log_probs = _counted_in(logits, tokens, generation).log_softmax(-1)
+    # p log p is 0 where p is 0, and has no gradient there
+    finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+    entropies = -(log_probs.exp() * finite).sum(-1)
+    return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1), entropies
+
+
+def _counted_in(logits: Tensor, tokens: Tensor, generation: GenerationConfig) -> Tensor:
+    """Return (..., V) float32 tempered logits, -inf at what is neither kept nor given."""
     tempered = _tempered(logits, generation)
     kept = kept_tokens(tempered.detach(), generation.top_k, generation.top_p)
+    if kept is None:
+        return tempered
     chosen = tokens.unsqueeze(-1)
-    if kept is not None:
-        tempered = tempered.masked_fill(~kept.scatter(-1, chosen, value=True), -torch.inf)
-    return tempered.gather(-1, chosen).squeeze(-1) - tempered.logsumexp(-1)
+    return tempered.masked_fill(~kept.scatter(-1, chosen, value=True), -torch.inf)
 
 
 def draw(logits: Tensor, uniforms: Tensor, generation: GenerationConfig) -> tuple[Tensor, Tensor]:

@@ -51,6 +51,9 @@ class TrainerConfig:
         kl_in: "loss" adds it to the loss, averaged over tokens as `loss_type` says; groups without
             spread are trained on it then, and count in the mean over groups. "return" takes each
             completion's sum over its tokens from its own return, before the baseline.
+        ent_coef: weight of the policy's entropy, which is added to what is maximised, averaged over
+            tokens as `loss_type` says; groups without spread are trained on it then, and count in
+            the mean over groups. See `motet.algos.entropy`.
         max_new_tokens: while training, overrides the agents' own; None leaves it.
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.
@@ -97,6 +100,7 @@ class TrainerConfig:
     kl_coef: float = 0.0
     kl_estimator: KLEstimator = "k3"
     kl_in: KLPlace = "loss"
+    ent_coef: float = 0.0
     max_new_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -141,7 +145,7 @@ class TrainerConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Expected {name} above 0, got {value}.")
-        for name in ("weight_decay", "kl_coef", "eval_interval", "checkpoint_interval", "seed"):
+        for name in _AT_LEAST_ZERO:
             if getattr(self, name) < 0:
                 raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
         if not 0 <= self.discount <= 1:
@@ -190,6 +194,14 @@ _ABOVE_ZERO = (
     "clip_range",
     "clip_range_high",
     "importance_sampling_cap",
+)
+_AT_LEAST_ZERO = (
+    "weight_decay",
+    "kl_coef",
+    "ent_coef",
+    "eval_interval",
+    "checkpoint_interval",
+    "seed",
 )
 _AT_LEAST_ONE = (
     "num_train_epochs",

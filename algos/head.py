@@ -22,6 +22,12 @@ from motet.agents.precision import computed_in
 # Rows of logits that are held at a time: they take CHUNK_ROWS * V * 4 bytes.
 CHUNK_ROWS = 1024
 
+# Rows that have a temporary of their own at a time.
+_ROWS_APART = 64
+
+# Log-probabilities are held above this, whose exponential is 0 in float32: so is 0 times it.
+_LEAST_LOG_PROB = -1e3
+
 _TRIAL_LOGIT = 100.0  # largest logit of the trial: models cap at 30 or 50
 
 _TRIED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
@@ -44,13 +50,46 @@ def head_log_probs(
     Returns:
         (M,) float32.
     """
+    (chosen,) = _applied(hidden, head, tokens, generation, with_entropies=False)
+    return chosen
+
+
+def head_log_probs_and_entropies(
+    hidden: Tensor, head: nn.Linear, tokens: Tensor, generation: GenerationConfig
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of given tokens, and the entropies of their distributions.
+
+    They are those of `motet.agents.distribution.token_log_probs_and_entropies` on the head's
+    logits, with the same gradients, in the memory of `head_log_probs`.
+
+    Args:
+        hidden: (M, H) what the head reads, with gradient.
+        head: the output head.
+        tokens: (M,) token ids.
+        generation: its temperature, top_k and top_p are used.
+
+    Returns:
+        (M,) and (M,) float32, the entropies in nats.
+    """
+    chosen, entropies = _applied(hidden, head, tokens, generation, with_entropies=True)
+    return chosen, entropies
+
+
+def _applied(
+    hidden: Tensor,
+    head: nn.Linear,
+    tokens: Tensor,
+    generation: GenerationConfig,
+    *,
+    with_entropies: bool,
+) -> tuple[Tensor, ...]:
     dtype = computed_in(hidden.device, head.weight.dtype)
     # the function does its products itself, backward too, in the precision that it is given
     with torch.autocast(hidden.device.type, enabled=False):
-        chosen: Tensor = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
-            hidden.to(dtype), head.weight, head.bias, tokens, generation
+        found: tuple[Tensor, ...] = _HeadLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+            hidden.to(dtype), head.weight, head.bias, tokens, generation, with_entropies
         )
-    return chosen
+    return found
 
 
 def has_plain_head(model: PreTrainedModel) -> bool:
@@ -96,7 +135,8 @@ def _tried(model: PreTrainedModel, head: nn.Linear) -> bool:
 class _HeadLogProbs(torch.autograd.Function):
     """log softmax(hidden @ weight.T / temperature)[tokens], truncated as sampling is.
 
-    Its gradient in the logits of a row is (onehot(token) - probabilities) / temperature.
+    Its gradient in the logits of a row is (onehot(token) - p) / temperature, with the row's
+    probabilities p. The entropy's, H = -sum p log p, is -p (log p + H) / temperature.
     """
 
     @staticmethod
@@ -107,12 +147,14 @@ class _HeadLogProbs(torch.autograd.Function):
         bias: Tensor | None,
         tokens: Tensor,
         generation: GenerationConfig,
-    ) -> Tensor:
+        with_entropies: bool,  # torch's apply takes no keywords
+    ) -> tuple[Tensor, ...]:
         context: Any = ctx
         cast = weight.to(hidden.dtype)
         log_probs: list[Tensor] = []
         sums: list[Tensor] = []
         lowest: list[Tensor] = []
+        entropies: list[Tensor] = []
         logits = None
         for part in _chunks(len(tokens)):
             logits = _tempered(hidden[part], cast, bias, generation, logits)
@@ -120,20 +162,25 @@ class _HeadLogProbs(torch.autograd.Function):
             total = _logsumexp(logits)
             log_probs.append(logits.gather(-1, tokens[part].unsqueeze(-1)).squeeze(-1) - total)
             sums.append(total)
+            if with_entropies:
+                entropies.append(_entropy(logits, total))
             if least is not None:
                 lowest.append(least)
-        context.save_for_backward(hidden, weight, bias, tokens)
+        found = (torch.cat(log_probs), *([torch.cat(entropies)] if entropies else []))
+        context.save_for_backward(hidden, weight, bias, tokens, *found[1:])
         context.generation = generation
         context.sums = torch.cat(sums)
         context.lowest = torch.cat(lowest) if lowest else None
         context.logits = logits if len(sums) == 1 else None  # one chunk is not computed twice
-        return torch.cat(log_probs)
+        return found
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: FunctionCtx, gradient: Tensor, *of_entropies: Tensor
+    ) -> tuple[Tensor | None, ...]:
         context: Any = ctx
-        hidden, weight, bias, tokens = context.saved_tensors
+        hidden, weight, bias, tokens, *entropies = context.saved_tensors
         generation = context.generation
         of_hidden, of_weight, of_bias = context.needs_input_grad[:3]
         kept, context.logits = context.logits, None  # overwritten below
@@ -151,7 +198,13 @@ class _HeadLogProbs(torch.autograd.Function):
                 logits = kept
             scale = (gradient[part] / -generation.temperature).unsqueeze(-1)
             # in place, from logits to their gradient
-            logits.sub_(context.sums[part].unsqueeze(-1)).exp_().mul_(scale)
+            logits.sub_(context.sums[part].unsqueeze(-1))
+            if entropies:
+                bonus = (of_entropies[0][part] / -generation.temperature).unsqueeze(-1)
+                offset = scale + bonus * entropies[0][part].unsqueeze(-1)
+                _times_probs(logits, bonus, offset)
+            else:
+                logits.exp_().mul_(scale)
             logits.scatter_add_(-1, tokens[part].unsqueeze(-1), -scale)
             slopes = logits.to(hidden.dtype)
             if hidden_gradient is not None:
@@ -162,7 +215,7 @@ class _HeadLogProbs(torch.autograd.Function):
                 bias_gradient += logits.sum(0)
         if weight_gradient is not None:
             weight_gradient = weight_gradient.to(weight.dtype)
-        return hidden_gradient, weight_gradient, bias_gradient, None, None
+        return hidden_gradient, weight_gradient, bias_gradient, None, None, None
 
 
 def _chunks(num_rows: int) -> Iterator[slice]:
@@ -214,7 +267,36 @@ def _logsumexp(logits: Tensor) -> Tensor:
 
     torch's own has a temporary of the size of its argument.
     """
-    return torch.cat([some.logsumexp(-1) for some in torch.split(logits, 64)])
+    return torch.cat([some.logsumexp(-1) for some in torch.split(logits, _ROWS_APART)])
+
+
+def _entropy(logits: Tensor, sums: Tensor) -> Tensor:
+    """Return (rows,) -sum p log p, some rows at a time; `sums` are the logits' logsumexp."""
+
+    def of_rows(some: Tensor, total: Tensor) -> Tensor:
+        log_probs = (some - total.unsqueeze(-1)).clamp_(min=_LEAST_LOG_PROB)
+        return -log_probs.exp().mul_(log_probs).sum(-1)
+
+    half = _ROWS_APART // 2  # there are two temporaries
+    return torch.cat(list(map(of_rows, torch.split(logits, half), torch.split(sums, half))))
+
+
+def _times_probs(log_probs: Tensor, slope: Tensor, offset: Tensor) -> None:
+    """Turn log p into p * (slope * log p + offset), in place, some rows at a time.
+
+    Args:
+        log_probs: (rows, V).
+        slope: (rows, 1).
+        offset: (rows, 1).
+    """
+
+    def of_rows(some: Tensor, own_slope: Tensor, own_offset: Tensor) -> None:
+        probs = some.exp()
+        some.clamp_(min=_LEAST_LOG_PROB).mul_(own_slope).add_(own_offset).mul_(probs)
+
+    parts = (torch.split(each, _ROWS_APART) for each in (log_probs, slope, offset))
+    for part in zip(*parts, strict=True):
+        of_rows(*part)
 
 
 def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:

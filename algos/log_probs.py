@@ -1,4 +1,4 @@
-"""Log-probabilities of a batch under a policy, with gradient."""
+"""Log-probabilities of a batch under a policy, and entropies, with gradient."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,15 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from motet.agents import GenerationConfig
-from motet.agents.distribution import token_log_probs
+from motet.agents.distribution import token_log_probs, token_log_probs_and_entropies
 from motet.agents.precision import computed_in, precision
 from motet.algos.batch import Batch
-from motet.algos.head import CHUNK_ROWS, has_plain_head, head_log_probs
+from motet.algos.head import (
+    CHUNK_ROWS,
+    has_plain_head,
+    head_log_probs,
+    head_log_probs_and_entropies,
+)
 from motet.algos.packing import attention_mask
 
 
@@ -33,9 +38,38 @@ def completion_log_probs(
     Returns:
         (B, T) float32; 0 at padding.
     """
+    (log_probs,) = _found(model, batch, generation, with_entropies=False)
+    return log_probs
+
+
+def completion_log_probs_and_entropies(
+    model: PreTrainedModel, batch: Batch, generation: GenerationConfig
+) -> tuple[Tensor, Tensor]:
+    """Return `completion_log_probs`, and the entropies of what the tokens were sampled from.
+
+    Temperature, top-k and top-p are in them; a token that was sampled and is no longer among those
+    kept is counted in, as it is for its log-probability.
+
+    Args:
+        model: the policy, in evaluation mode.
+        batch: on the model's device.
+        generation: sampling settings.
+
+    Returns:
+        (B, T) and (B, T) float32, the entropies in nats; 0 at padding.
+    """
+    log_probs, entropies = _found(model, batch, generation, with_entropies=True)
+    return log_probs, entropies
+
+
+def _found(
+    model: PreTrainedModel, batch: Batch, generation: GenerationConfig, *, with_entropies: bool
+) -> tuple[Tensor, ...]:
+    """Return (B, T) log-probabilities and, if asked for, entropies."""
     with precision(model.device, generation):
-        chosen = _token_log_probs(model, batch, generation)
-    return torch.zeros(batch.mask.shape, device=chosen.device).masked_scatter(batch.mask, chosen)
+        found = _by_token(model, batch, generation, with_entropies=with_entropies)
+    zeros = torch.zeros(batch.mask.shape, device=batch.mask.device)
+    return tuple(zeros.masked_scatter(batch.mask, each) for each in found)
 
 
 def completion_hidden_states(
@@ -90,17 +124,28 @@ def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
     return attention_mask(batch.attention, computed_in(model.device, model.dtype))
 
 
-def _token_log_probs(model: PreTrainedModel, batch: Batch, generation: GenerationConfig) -> Tensor:
-    """Return (M,) log-probabilities, completion by completion."""
+def _by_token(
+    model: PreTrainedModel, batch: Batch, generation: GenerationConfig, *, with_entropies: bool
+) -> tuple[Tensor, ...]:
+    """Return (M,) log-probabilities and, if asked for, entropies, completion by completion."""
     tokens = batch.completion_ids[batch.mask]
     inputs = _inputs(model, batch)
     if has_plain_head(model):
         hidden = model.base_model(**inputs).last_hidden_state[batch.rows, batch.columns]
-        return head_log_probs(hidden, model.get_output_embeddings(), tokens, generation)
+        of_head = (hidden, model.get_output_embeddings(), tokens, generation)
+        if with_entropies:
+            return head_log_probs_and_entropies(*of_head)
+        return (head_log_probs(*of_head),)
     needed = torch.unique(batch.columns)
     output = model(**inputs, logits_to_keep=needed)
     logits = output.logits[batch.rows, torch.searchsorted(needed, batch.columns)]
     parts = zip(torch.split(logits, CHUNK_ROWS), torch.split(tokens, CHUNK_ROWS), strict=True)
-    return torch.cat(
-        [checkpoint(token_log_probs, *part, generation, use_reentrant=False) for part in parts]
-    )
+    function = token_log_probs_and_entropies if with_entropies else _only_log_probs
+    found = [checkpoint(function, *part, generation, use_reentrant=False) for part in parts]
+    return tuple(torch.cat(each) for each in zip(*found, strict=True))
+
+
+def _only_log_probs(
+    logits: Tensor, tokens: Tensor, generation: GenerationConfig
+) -> tuple[Tensor, ...]:
+    return (token_log_probs(logits, tokens, generation),)

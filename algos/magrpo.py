@@ -10,8 +10,8 @@ How this departs from the paper, all of it by default and each with a setting:
 
 1. Advantages are divided by the group's standard deviation (`advantage_normalization`).
 2. Gradients are clipped by their norm (`max_grad_norm`).
-3. Groups without spread are skipped and leave the mean over groups, unless a KL in the loss trains
-   them.
+3. Groups without spread are skipped and leave the mean over groups, unless a KL in the loss or an
+   entropy bonus trains them.
 4. The loss is a mean over the nodes of a turn that carry a gradient, and a sum over turns. Where
    most episodes end early, the few that go on have the later turn's whole weight.
 
@@ -119,8 +119,8 @@ class MAGRPOTrainer(Trainer):
                 self._learning.observe(agent, own)
         num_groups = len(groups) + len(without)
         metrics["train/frac_zero_std_groups"] = len(without) / max(num_groups, 1)
-        if self.config.kl_loss_coef:
-            groups += without  # a KL holds them near the reference like all others
+        if self.config.kl_loss_coef or self.config.ent_coef:
+            groups += without  # held near the reference, or near chance, like all others
         return {**metrics, **self.optimize(groups)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
+from motet.algos.entropy import entropy_estimate
 from motet.algos.rollout import Rollout
 
 
@@ -36,7 +37,7 @@ def turn_metrics(
 
 
 def rollout_metrics(rollout: Rollout) -> dict[str, float]:
-    """Return the `rollout/` metrics: rewards over all turns, lengths, completions cut."""
+    """Return the `rollout/` metrics: rewards over all turns, lengths, completions cut, entropy."""
     completions = [
         completion
         for node in rollout.nodes()
@@ -51,6 +52,7 @@ def rollout_metrics(rollout: Rollout) -> dict[str, float]:
         "rollout/reward_mean": float(np.mean(rewards)),
         "rollout/completion_length_mean": float(np.mean(lengths)),
         "rollout/frac_cut": float(np.mean(cut)),
+        "rollout/entropy_estimate": entropy_estimate(completions),
     }
 
 

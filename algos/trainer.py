@@ -322,8 +322,8 @@ class Trainer(ABC):
 
         Returns:
             `train/...` metrics: `loss` and `grad_norm` (means over the steps, where there are any),
-            `num_optimizer_steps`, `learning_rate`, `tokens_computed`, and `kl` with one in the
-            loss.
+            `num_optimizer_steps`, `learning_rate`, `tokens_computed`, with a KL in the loss `kl`,
+            and with an `ent_coef` `entropy`.
         """
         steps = list(self._steps(groups))
         metrics = {
@@ -333,9 +333,10 @@ class Trainer(ABC):
         if steps:
             metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
             metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
-            if self.config.kl_loss_coef:
-                sums = [sum(step[key] for step in steps) for key in ("kl", "completion_tokens")]
-                metrics["train/kl"] = sums[0] / sums[1]
+            num_tokens = sum(step["completion_tokens"] for step in steps)
+            for name in ("kl", "entropy"):
+                if name in steps[0]:
+                    metrics[f"train/{name}"] = sum(step[name] for step in steps) / num_tokens
         metrics["train/tokens_computed"] = sum(step["tokens"] for step in steps)
         return metrics
 

@@ -19,10 +19,12 @@ from motet.agents import Completion, GenerationConfig
 from motet.algos.batch import Batch, Sample, collate, micro_batches
 from motet.algos.checkpointing import checkpointed, checkpointing_layers
 from motet.algos.config import LRSchedulerType, TrainerConfig
+from motet.algos.entropy import entropy_loss
 from motet.algos.kl import kl_loss, token_kl
 from motet.algos.log_probs import (
     completion_hidden_states,
     completion_log_probs,
+    completion_log_probs_and_entropies,
     last_hidden_states,
 )
 from motet.algos.offload import offload_optimizer
@@ -106,8 +108,9 @@ class PolicyUpdater:
             samples: by agent of this policy.
 
         Returns:
-            `loss`, `grad_norm` (before clipping) and `tokens` (of prompts and completions); with a
-            KL in the loss also `kl`, summed over tokens, and `completion_tokens`, their number.
+            `loss`, `grad_norm` (before clipping), `tokens` (of prompts and completions) and
+            `completion_tokens`; summed over those, `kl` with a KL in the loss, and `entropy` with
+            an `ent_coef`.
 
         Raises:
             FloatingPointError: where the loss or a gradient is not finite; this policy's weights
@@ -266,16 +269,27 @@ class PolicyUpdater:
     def _backward(self, batch: Batch, generation: GenerationConfig) -> dict[str, float]:
         """Add the gradient of a batch; return its share in the sums that `step` returns."""
         on_device = batch.to(self.policy.model.device)
-        totals = {"tokens": float(batch.num_tokens)}
+        totals = {
+            "tokens": float(batch.num_tokens),
+            "completion_tokens": float(batch.mask.sum()),
+        }
         reference = None
         if self._reference is not None and self._config.kl_loss_coef:
             reference = self._reference.log_probs(on_device, generation)
+        inputs = (self.policy.model, on_device, generation)
+        entropies = None
         with ExitStack() as stack:
             seen: list[Tensor] = []
             if self._hidden_loss is not None:
                 seen = stack.enter_context(last_hidden_states(self.policy.model))
-            log_probs = completion_log_probs(self.policy.model, on_device, generation)
+            if self._config.ent_coef:
+                log_probs, entropies = completion_log_probs_and_entropies(*inputs)
+            else:
+                log_probs = completion_log_probs(*inputs)
         loss = self._loss_fn(log_probs, on_device)
+        if entropies is not None:
+            loss = loss + self._config.ent_coef * entropy_loss(entropies, on_device.weights)
+            totals["entropy"] = float(entropies.detach().sum())
         if self._hidden_loss is not None:
             # the last pass is the batch's: the head may be tried before
             hidden = seen[-1][on_device.rows, on_device.columns]
@@ -284,7 +298,6 @@ class PolicyUpdater:
             kl = token_kl(log_probs, reference, on_device.mask, self._config.kl_estimator)
             loss = loss + self._config.kl_loss_coef * kl_loss(kl, on_device.weights)
             totals["kl"] = float(kl.detach().sum())
-            totals["completion_tokens"] = float(batch.mask.sum())
         if not torch.isfinite(loss):
             self._stop("loss", loss.item(), batch)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's

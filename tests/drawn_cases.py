@@ -42,6 +42,7 @@ LEARNER: dict[str, st.SearchStrategy[Any]] = {
     "loss_type": st.sampled_from(["sequence_sum", "sequence_mean", "token_mean", "constant"]),
     "group_by": st.sampled_from(["node", "node", "turn", "batch"]),
     "mask_truncated_completions": st.sampled_from([False, False, True]),
+    "ent_coef": st.sampled_from([0.0, 0.0, 0.0, 0.3]),
     "gradient_checkpointing": st.sampled_from([False, False, True]),
     "offload_optimizer": st.sampled_from([None, None, None, "disk"]),
     "max_tokens_per_batch": st.sampled_from([1, 10, 24, 60, 200, None]),
@@ -156,6 +157,7 @@ class Case:
             "baseline": self.baseline,
             "running": MEANS,
             "kl": kl,
+            "ent_coef": self.learner["ent_coef"],
         }
 
     def enlarged_rounding(self) -> float:

@@ -61,17 +61,31 @@ def with_lora(
     return forward
 
 
-def token_log_probs(
+def token_distributions(
     model: Callable[..., Any], completion: Completion, generation: GenerationConfig
 ) -> list[Tensor]:
-    """Log-probabilities of a completion's tokens: a forward pass per token, no padding."""
+    """Log-probabilities (V,) at each of a completion's tokens: a forward pass per token."""
     found = []
     seen = list(completion.prompt_ids)
     for token in completion.completion_ids:
         logits = model(input_ids=torch.tensor([seen])).logits[0, -1]
-        found.append(distribution(logits, generation, token)[token])
+        found.append(distribution(logits, generation, token))
         seen.append(token)
     return found
+
+
+def token_log_probs(
+    model: Callable[..., Any], completion: Completion, generation: GenerationConfig
+) -> list[Tensor]:
+    """Log-probabilities of a completion's tokens."""
+    found = token_distributions(model, completion, generation)
+    return [each[token] for each, token in zip(found, completion.completion_ids, strict=True)]
+
+
+def entropy(log_probs: Tensor) -> Tensor:
+    """-sum p log p over the tokens that have a probability."""
+    possible = log_probs[log_probs > -math.inf]
+    return -(possible.exp() * possible).sum()
 
 
 def completion_log_prob(
@@ -313,12 +327,13 @@ def magrpo_groups(
     generation: GenerationConfig | Mapping[str, GenerationConfig],
     *,
     kl: KL | None = None,
+    ent_coef: float = 0.0,
     **grouping: Any,
 ) -> Iterator[tuple[str, Groups]]:
     """By agent and turn: the groups that are trained, and their advantages.
 
-    Groups without spread are left out, unless a KL in the loss trains them. A KL in the return is
-    what completions cost; the rest of `grouping` is that of `trained_groups`.
+    Groups without spread are left out, unless a KL in the loss or an entropy bonus trains them. A
+    KL in the return is what completions cost; the rest of `grouping` is that of `trained_groups`.
     """
 
     @functools.cache
@@ -328,7 +343,7 @@ def magrpo_groups(
         sampled = [torch.tensor(value) for value in completion.log_probs]
         return kl.coef * sum(kl.of(agent, completion, sampled, _own(generation, agent))).item()
 
-    all_groups = kl is not None and kl.place == "loss"
+    all_groups = ent_coef > 0 or (kl is not None and kl.place == "loss")
     for agent in agents:
         paid = functools.partial(cost, agent)
         for groups in trained_groups(rollout, agent, cost=paid, all_groups=all_groups, **grouping):
@@ -347,6 +362,7 @@ def magrpo_terms(
     cap: float | None = None,
     mask_truncated: bool = False,
     kl: KL | None = None,
+    ent_coef: float = 0.0,
     **grouping: Any,
 ) -> Iterator[Tensor]:
     """What each completion adds to the loss, of the agents that have a model.
@@ -354,7 +370,8 @@ def magrpo_terms(
     `max_new_tokens` is the divisor of "constant", by default the generation's.
     """
     ratios = Ratios(clip_range, clip_range_high, cap)
-    for agent, groups in magrpo_groups(rollout, models, generation, kl=kl, **grouping):
+    grouped = magrpo_groups(rollout, models, generation, kl=kl, ent_coef=ent_coef, **grouping)
+    for agent, groups in grouped:
         own = _own(generation, agent)
         shares = completion_shares(
             [group for group, _ in groups],
@@ -366,13 +383,17 @@ def magrpo_terms(
             for completion, weight, share in zip(completions, weights, group_shares, strict=True):
                 if not share:
                     continue  # it was cut, and is left out
-                log_probs = token_log_probs(models[agent], completion, own)
+                found = token_distributions(models[agent], completion, own)
+                ids = completion.completion_ids
+                log_probs = [each[token] for each, token in zip(found, ids, strict=True)]
                 losses = [
                     ratios.loss(log_prob, old, weight)
                     for log_prob, old in zip(log_probs, completion.log_probs, strict=True)
                 ]
                 if kl is not None and kl.place == "loss":
                     losses += [kl.coef * term for term in kl.of(agent, completion, log_probs, own)]
+                if ent_coef:
+                    losses += [-ent_coef * entropy(each) for each in found]
                 if losses:
                     yield share * sum(losses, torch.zeros(()))
 

@@ -1,4 +1,4 @@
-"""The head's log-probabilities a chunk at a time: those of all logits at once, in less memory."""
+"""The head a chunk at a time: log-probabilities and entropies of all logits, in less memory."""
 
 import pytest
 import torch
@@ -7,9 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import CohereConfig, Gemma2Config, LlamaConfig, MambaConfig
 
 from motet.agents import GenerationConfig
-from motet.agents.distribution import token_log_probs
+from motet.agents.distribution import token_log_probs, token_log_probs_and_entropies
 from motet.algos import head
-from motet.algos.head import has_plain_head, head_log_probs
+from motet.algos.head import has_plain_head, head_log_probs, head_log_probs_and_entropies
 
 GENERATIONS = {
     "plain": GenerationConfig(),
@@ -45,6 +45,54 @@ def test_chunks_equal_all_logits_at_once(monkeypatch, generation, bias, chunk):
     ours = gradients(chosen, weights, layer, hidden)
     for own, reference in zip(ours, theirs, strict=True):
         assert float((own - reference).norm()) <= 1e-5 * float(reference.norm())
+
+
+@pytest.mark.parametrize("generation", GENERATIONS.values(), ids=GENERATIONS.keys())
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 40, 1024])
+def test_entropies_in_chunks_equal_those_of_all_logits_at_once(
+    monkeypatch, generation, bias, chunk
+):
+    monkeypatch.setattr(head, "CHUNK_ROWS", chunk)
+    layer, hidden, tokens, weights = leaves(bias=bias)
+    expected = token_log_probs_and_entropies(layer(hidden), tokens, generation)
+    found = head_log_probs_and_entropies(hidden, layer, tokens, generation)
+    assert torch.equal(found[0], head_log_probs(hidden, layer, tokens, generation))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    for mixed in ((0.0, 1.0), (1.0, 0.0), (1.0, -3.0)):  # of log-probabilities and of entropies
+        ours, reference = (
+            gradients(mixed[0] * log_probs + mixed[1] * entropies, weights, layer, hidden)
+            for log_probs, entropies in (
+                head_log_probs_and_entropies(hidden, layer, tokens, generation),
+                token_log_probs_and_entropies(layer(hidden), tokens, generation),
+            )
+        )
+        for own, slow in zip(ours, reference, strict=True):
+            assert float((own - slow).norm()) <= 1e-5 * float(slow.norm())
+
+
+@pytest.mark.parametrize("chunk", [7, 1024])
+def test_what_a_model_rules_out_itself_adds_nothing(monkeypatch, chunk):
+    monkeypatch.setattr(head, "CHUNK_ROWS", chunk)
+    layer, hidden, tokens, weights = leaves(bias=True)
+    few, fewer = torch.nn.Linear(16, 96), tokens.clamp(max=95)
+    with torch.no_grad():
+        few.weight.copy_(layer.weight[:96])
+        few.bias.copy_(layer.bias[:96])
+        layer.bias[96] = -torch.inf
+    found, without = (
+        head_log_probs_and_entropies(hidden, each, fewer, GenerationConfig())
+        for each in (layer, few)
+    )
+    torch.testing.assert_close(found[1], without[1])
+    for own, slow in zip(
+        gradients(found[0] + found[1], weights, layer, hidden),
+        gradients(without[0] + without[1], weights, few, hidden),
+        strict=True,
+    ):
+        torch.testing.assert_close(own[: len(slow)], slow)
+        assert not own[len(slow) :].any()
 
 
 def test_the_gradient_is_that_of_finite_differences():
@@ -93,8 +141,9 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("entropies", [False, True])
 @pytest.mark.parametrize("num_chunks", [1, 4])
-def test_logits_never_take_more_than_a_chunk(monkeypatch, num_chunks):
+def test_logits_never_take_more_than_a_chunk(monkeypatch, num_chunks, entropies):
     """Peak of everything as wide as the vocabulary: chunk * V * 4 bytes and small change."""
     monkeypatch.setattr(head, "CHUNK_ROWS", 256)
     width, rows = 4_999, 256 * num_chunks
@@ -102,7 +151,11 @@ def test_logits_never_take_more_than_a_chunk(monkeypatch, num_chunks):
     hidden = torch.randn(rows, 8, requires_grad=True)
     tokens = torch.randint(0, width, (rows,))
     with LargestTensor(width) as watch:
-        head_log_probs(hidden, layer, tokens, GenerationConfig()).sum().backward()
+        if entropies:
+            found = head_log_probs_and_entropies(hidden, layer, tokens, GenerationConfig())
+            (found[0] + found[1]).sum().backward()
+        else:
+            head_log_probs(hidden, layer, tokens, GenerationConfig()).sum().backward()
     assert 256 * width * 4 <= watch.peak <= 1.3 * 256 * width * 4
 
 
