@@ -98,13 +98,22 @@ def letter_agent(seed: int = 0, **kwargs: bool) -> LMAgent:
     return LMAgent(model, fast, generation=GenerationConfig(max_new_tokens=1), seed=seed, **kwargs)
 
 
-def matching_env(num_turns: int = 1, **kwargs: object) -> TextEnv:
-    """Reward 1 when both agents say the same letter."""
+def say_the_same(*texts: list[str]) -> list[float]:
+    """Reward 1 when all agents say the same letter; one who is alone is to say "a"."""
+    alone = ["a"] if len(texts) == 1 else []
+    return [
+        float(len({*said, *alone}) == 1 and "" not in said) for said in zip(*texts, strict=True)
+    ]
+
+
+def matching_env(num_turns: int = 1, num_agents: int = 2, **kwargs: object) -> TextEnv:
+    """The task of saying the same letter."""
     return TextEnv(
         [{"prompt": letter} for letter in LETTERS],
-        lambda first, second: [float(a == b != "") for a, b in zip(first, second, strict=True)],
-        transition=lambda prompt: [prompt, prompt],
+        say_the_same,
+        transition=lambda prompt: [prompt] * num_agents,
         num_turns=num_turns,
+        num_agents=num_agents,
         **kwargs,
     )
 
