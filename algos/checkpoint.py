@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ def write_checkpoint(
         state: tensors, numbers, strings, lists and dicts.
         config: of the run.
         learner: name of the trainer's class.
+
+    Raises:
+        ValueError: where the state holds something else.
     """
     path = Path(folder) / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +53,7 @@ def write_checkpoint(
         torch.save(whole, file)
         file.flush()
         os.fsync(file.fileno())
+    _load(half, mmap=True)  # one that cannot be read is not to take the place of one that can
     half.replace(path)
 
 
@@ -62,15 +67,15 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
 
     Raises:
         FileNotFoundError: where there is no checkpoint.
-        ValueError: where it is another learner's, of another version, or of other settings, all of
-            which it names.
+        ValueError: where it is no whole checkpoint, another learner's, of another version, or of
+            other settings, all of which it names.
     """
     path = Path(folder) / FILE_NAME
     if not path.exists():
         raise FileNotFoundError(
             f"Expected a folder that save_checkpoint wrote, with {FILE_NAME}, got {folder}."
         )
-    whole = torch.load(path, map_location="cpu", weights_only=True)
+    whole = _load(path)
     if whole["version"] != VERSION:
         raise ValueError(
             f"Expected a checkpoint of version {VERSION}, got {whole['version']} in {path}; resume "
@@ -81,7 +86,7 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     own = _settings(config)
     other = {
         name: (whole["config"].get(name), own.get(name))
-        for name in sorted({*own, *whole["config"]} - _FREE)
+        for name in sorted({*own, *whole["config"]} - _free(own))
         if whole["config"].get(name) != own.get(name)
     }
     if other:
@@ -89,6 +94,29 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
         raise ValueError(f"Expected the settings of the run in {folder}, got {told}.")
     state: dict[str, Any] = whole["state"]
     return state
+
+
+def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
+    """Read a file, or with `mmap` all but the numbers in it, without running what it holds."""
+    try:
+        whole: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(
+            f"Expected a whole checkpoint in {path}, of tensors, numbers, strings, lists and "
+            f"dicts, got what cannot be read: {type(error).__name__}."
+        ) from error
+    if not isinstance(whole, dict) or not {"version", "learner", "config", "state"} <= set(whole):
+        raise ValueError(
+            f"Expected a whole checkpoint in {path}, got another file that torch wrote."
+        )
+    return whole
+
+
+def _free(settings: Mapping[str, str]) -> set[str]:
+    """Return what may differ; a schedule that ends with the run depends on its length."""
+    if settings.get("lr_scheduler_type") == repr("linear"):
+        return _FREE - {"num_train_epochs", "num_rollouts"}
+    return _FREE
 
 
 def _settings(config: Any) -> dict[str, str]:

@@ -40,6 +40,7 @@ from motet.algos.parts import TeamMember
 from motet.algos.returns import rollout_greedy_returns, rollout_returns
 from motet.algos.rollout import Rollout
 from motet.algos.trainer import Trainer, TrainerOptions
+from motet.envs.registration.entry_point import origin
 
 PolicyLoss = Callable[[Tensor, Batch], Tensor]
 """From (B, T) log-probabilities and the batch they belong to, to a () loss."""
@@ -85,6 +86,12 @@ class MAGRPOTrainer(Trainer):
         if self._own_loss is not None:
             return self._own_loss(log_probs, batch)
         return super().policy_loss(log_probs, batch)
+
+    def made_of(self) -> dict[str, str]:
+        """Return what `Trainer.made_of` does, and which functions make the learner."""
+        own = {"baseline": self._baseline, "policy_loss": self._own_loss}
+        functions = {name: origin(each) for name, each in own.items() if each is not None}
+        return super().made_of() | functions
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Train on a rollout.

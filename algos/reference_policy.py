@@ -31,9 +31,14 @@ class ReferencePolicy:
     """
 
     def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._model = policy.model
         if policy.adapter is None:
             self._model = copy.deepcopy(policy.model).requires_grad_(False).eval()
+
+    def weights(self) -> list[Tensor]:
+        """Return the weights of the copy; none where the plain base under an adapter is read."""
+        return [] if self._policy.adapter is not None else list(self._model.parameters())
 
     @torch.no_grad()
     def log_probs(self, batch: Batch, generation: GenerationConfig) -> Tensor:

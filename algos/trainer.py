@@ -33,6 +33,7 @@ from motet.algos.checks import (
 from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.identity import check_identity, run_identity
 from motet.algos.logger import (
     ConsoleLogger,
     JSONLLogger,
@@ -133,7 +134,7 @@ class Trainer(ABC):
         self._went_on = False
         self._stepped = False
         self._rollouts_done = 0
-        self._schedule_seed = 0
+        self._schedule_seed: int | None = None  # of the run, drawn as it begins
         self._history: dict[str, list[float]] = defaultdict(list)  # since the last log entry
 
     # --- what a learner writes ----------------------------------------------------------------
@@ -197,9 +198,11 @@ class Trainer(ABC):
         check_prompts(self.env, self.eval_env, self.samplers, self.config)
         if resume_from is None:
             self._rollouts_done = 0
-            self._schedule_seed = int(self.rng.integers(2**63))
+            self._schedule_seed = None
         else:
             self.load_state_dict(read_checkpoint(resume_from, self.config, type(self).__name__))
+        if self._schedule_seed is None:
+            self._schedule_seed = int(self.rng.integers(2**63))
         # of its own generator: the first rows of a longer run are those of a shorter one
         orders = np.random.default_rng(self._schedule_seed)
         schedule = list(row_schedule(self.env, self.config, orders))
@@ -210,7 +213,7 @@ class Trainer(ABC):
         try:
             with bar:
                 bar.advance_to(self._rollouts_done)
-                if resume_from is None:
+                if self._rollouts_done == 0:
                     self._log_evaluation(loggers)
                 for index in range(self._rollouts_done + 1, len(schedule) + 1):
                     self.set_progress((index - 1) / len(schedule))
@@ -261,9 +264,14 @@ class Trainer(ABC):
         """
         write_checkpoint(output_dir, self.state_dict(), self.config, type(self).__name__)
 
+    def made_of(self) -> dict[str, str]:
+        """Return what a run that goes on has in common with this one, besides the settings."""
+        return run_identity(self.env, self.samplers, self.updaters)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what changes while training; a learner with more of it adds its own."""
         return {
+            "made_of": self.made_of(),
             "policies": {each.policy.name: each.state_dict() for each in self.updaters},
             "rng": rng_state(self.rng),
             "schedule_seed": self._schedule_seed,
@@ -278,7 +286,7 @@ class Trainer(ABC):
         """Bring the trainer into a state that `state_dict` returned.
 
         Raises:
-            ValueError: where it is that of other policies; nothing is changed.
+            ValueError: where it is that of another env or other agents; nothing is changed.
         """
         policies = state["policies"]
         names = [each.policy.name for each in self.updaters]
@@ -289,6 +297,7 @@ class Trainer(ABC):
             )
         for updater in self.updaters:
             updater.check_state(policies[updater.policy.name])
+        check_identity(state["made_of"], self.made_of())
         for updater in self.updaters:
             updater.load_state_dict(policies[updater.policy.name])
         set_rng_state(self.rng, state["rng"])
@@ -389,7 +398,7 @@ class Trainer(ABC):
     def _report(self, metrics: Mapping[str, float], loggers: Logger, *, last: bool) -> None:
         """Log, evaluate and save what is due after a rollout."""
         for name, value in metrics.items():
-            self._history[name].append(value)
+            self._history[name].append(float(value))  # a checkpoint holds no number of numpy's
         done = self._rollouts_done
         if done % self.config.logging_steps == 0 or last:
             loggers.log(means(self._history), self.num_env_steps)

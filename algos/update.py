@@ -199,7 +199,7 @@ class PolicyUpdater:
         """Return the weights that are trained, the optimizer's state and the version."""
         versions = [agent.policy_version for agent in self.policy.agents.values()]
         return {
-            "weights": [weight.detach() for weight in self.policy.parameters()],
+            "weights": {name: weight.detach() for name, weight in self._named_weights()},
             "optimizer": self.optimizer.state_dict(),
             "version": max(versions),
         }
@@ -208,26 +208,30 @@ class PolicyUpdater:
         """Raise where a state is that of another model.
 
         Raises:
-            ValueError: with the number and the first shape that differ.
+            ValueError: with the number of weights and the first that differs.
         """
-        own = [tuple(weight.shape) for weight in self.policy.parameters()]
-        given = [tuple(weight.shape) for weight in state["weights"]]
+        own = {name: _kind(weight) for name, weight in self._named_weights()}
+        given = {name: _kind(weight) for name, weight in state["weights"].items()}
         if own != given:
-            differing = [pair for pair in zip(own, given, strict=False) if pair[0] != pair[1]]
-            first = f", the first that differ are {differing[0]}" if differing else ""
+            first = next(name for name in {**own, **given} if own.get(name) != given.get(name))
             raise ValueError(
                 f"Expected a checkpoint of the model of {self.policy.name}, with {len(own)} "
-                f"trained weights, got {len(given)}{first}."
+                f"trained weights, got {len(given)}; the first that differs is {first}: "
+                f"{given.get(first)} there, {own.get(first)} here."
             )
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Bring weights and optimizer into a state that `state_dict` returned."""
-        for weight, value in zip(self.policy.parameters(), state["weights"], strict=True):
-            weight.copy_(value)
+        for name, weight in self._named_weights():
+            weight.copy_(state["weights"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         for agent in self.policy.agents.values():
             agent.version.value = state["version"]
+
+    def reference_weights(self) -> list[Tensor]:
+        """Return the weights of the policy that this one is held near, where it has its own."""
+        return [] if self._reference is None else self._reference.weights()
 
     def sampled_kl(self, rollout: Rollout) -> dict[str, dict[Completion, float]]:
         """Return the KL to the reference of what this policy's agents sampled, as they sampled it.
@@ -249,6 +253,11 @@ class PolicyUpdater:
                 self._micro_batches(samples), agent.generation, self._config.kl_estimator
             )
         return kl
+
+    def _named_weights(self) -> list[tuple[str, Tensor]]:
+        """Return the weights that are trained, in the optimizer's order, by their names."""
+        names = {id(weight): name for name, weight in self.policy.model.named_parameters()}
+        return [(names[id(weight)], weight) for weight in self.policy.parameters()]
 
     def _micro_batches(self, samples: Sequence[Sample]) -> Iterator[list[Sequence[Sample]]]:
         rows = self._rows(samples) if samples else []
@@ -319,6 +328,10 @@ class PolicyUpdater:
             f"batch is in {path}, and this policy's weights are those of before the step. A lower "
             "agent_learning_rate or a max_grad_norm often helps."
         )
+
+
+def _kind(weight: Tensor) -> str:
+    return f"{tuple(weight.shape)} in {weight.dtype}"
 
 
 def token_budget(device: torch.device, max_tokens_per_batch: int | None) -> int:

@@ -247,9 +247,9 @@ class Unrelated:
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_it_cannot_be_made_of_is_refused(name: str) -> None:
     env, config = matching_env(), settings_of(name)
-    with pytest.raises(TypeError, match="as config, got"):
+    with pytest.raises(TypeError, match="as config"):
         algos.make(name, env, team_of(), Unrelated())
-    with pytest.raises(TypeError, match="as config, got"):
+    with pytest.raises(TypeError, match="as config"):
         algos.make(name, env, team_of(), {"seed": 3})
     with pytest.raises(ValueError, match="an agent for each of"):
         algos.make(name, env, team_of(size=1), config)
