@@ -2,18 +2,23 @@
 
 import ast
 import json
+import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SHORT = (
+    "custom_algorithm",
     "custom_loop",
     "early_termination",
     "lora_team",
@@ -83,6 +88,40 @@ def test_one_name_swaps_the_learner(tmp_path: Path) -> None:
     assert len(first) == len(before) == 1, "the same team, before anything is learnt"
     assert len(after) == len(LEARNERS), "each learner goes its own way"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_learner_of_ones_own_is_trained(tmp_path: Path) -> None:
+    printed = run("custom_algorithm", "--num-updates", "1", folder=tmp_path)
+    (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after\.$", printed, re.M)
+    before, after = map(float, result)
+    assert 0 < before < 1
+    assert before != after
+    assert not list(tmp_path.iterdir())
+
+
+def test_its_loss_clips_whole_completions() -> None:
+    """By hand: ratios are the exponentials of mean differences, e^0.5 and e^-1."""
+    loss_of = runpy.run_path(str(EXAMPLES / "custom_algorithm.py"))["gspo_loss"]
+    old = torch.tensor([[-1.0, -2.0], [-3.0, 7.0]])
+    log_probs = old + torch.tensor([[0.75, 0.25], [-1.0, 9.0]])
+    log_probs.requires_grad_()
+    mask = torch.tensor([[True, True], [True, False]])
+    for advantages, gains, clipped in (
+        # min(A e^0.5, 1.2 A) and min(A e^-1, 0.8 A), for A = 2 and A = -1
+        ((2.0, 2.0), (2 * 1.2, 2 * math.exp(-1)), (True, False)),
+        ((-1.0, -1.0), (-math.exp(0.5), -0.8), (False, True)),
+    ):
+        sampled = SimpleNamespace(
+            old_log_probs=old,
+            mask=mask,
+            advantages=torch.tensor(advantages).unsqueeze(-1) * mask,
+            weights=torch.tensor([0.5, 0.25]),
+        )
+        loss = loss_of(log_probs, sampled, 0.8, 1.2)
+        assert loss.item() == pytest.approx(-0.5 * gains[0] - 0.25 * gains[1])
+        (gradient,) = torch.autograd.grad(loss, log_probs)
+        assert [not row.any() for row in gradient] == list(clipped)
+        assert gradient[1, 1] == 0  # there is no token
 
 
 def test_writers_with_an_adapter_each_share_a_model(tmp_path: Path) -> None:
@@ -179,6 +218,14 @@ def test_ppo_misses_on_purpose_unless_success_is_credited(tmp_path: Path) -> Non
     turns, hits, _ = rows["ends at success, credited"]
     assert turns < 1.5
     assert hits > 0.7
+
+
+@pytest.mark.slow
+def test_a_learner_of_ones_own_learns(tmp_path: Path) -> None:
+    printed = run("custom_algorithm", folder=tmp_path)
+    (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after", printed)
+    before, after = map(float, result)
+    assert after > before + 0.2
 
 
 @pytest.mark.slow

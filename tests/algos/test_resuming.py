@@ -246,7 +246,7 @@ def test_a_write_that_fails_leaves_the_checkpoint_before(
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_checkpoint import endless
+from test_resuming import endless
 
 endless(10_000, checkpoint_interval=1, output_dir=sys.argv[2]).train()
 """
@@ -258,7 +258,7 @@ def endless(num_rollouts: int, **changes: object) -> MAGRPOTrainer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.02, 0.05])
+@pytest.mark.parametrize("delay_s", [0.0, 0.02])
 def test_a_process_that_is_killed_at_any_time_leaves_a_checkpoint(
     tmp_path: Path, delay_s: float
 ) -> None:
