@@ -111,14 +111,8 @@ def make(
 
     Raises:
         KeyError: where no learner has that name.
-        TypeError: where the config is another learner's.
     """
-    found = spec(name)
-    if not isinstance(config, found.config_class | None):
-        raise TypeError(
-            f"Expected a {found.config_class.__name__} as config of {name}, got {config!r}."
-        )
-    return found.factory(env=env, agents=agents, config=config, **kwargs)
+    return spec(name).factory(env=env, agents=agents, config=config, **kwargs)
 
 
 def spec(name: str) -> AlgorithmSpec:
