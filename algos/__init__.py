@@ -4,10 +4,35 @@ Dimension letters, in all docstrings: N agents, G generations, J joint actions, 
 P prompt tokens, T completion tokens (of a tree: turns), V vocabulary.
 """
 
-from motet.algos.actor_critic import ActorCriticTrainer
-from motet.algos.actor_critic_config import ActorCriticConfig, PPOConfig
-from motet.algos.actor_critics import iac, ippo, maac, mappo
-from motet.algos.advantages import (
+from motet.algos.actor_critics.actor_critic import ActorCriticTrainer
+from motet.algos.actor_critics.actor_critic_config import ActorCriticConfig, PPOConfig
+from motet.algos.actor_critics.by_name import iac, ippo, maac, mappo
+from motet.algos.actor_critics.critic import Critic
+from motet.algos.choices.pick_agent import PickAgent, load_pick_agents
+from motet.algos.choices.sb3 import SB3Trainer
+from motet.algos.choices.sb3_config import SB3Config
+from motet.algos.config import LRSchedulerType, TrainerConfig
+from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.fixed.discussion import Discussion
+from motet.algos.fixed.fixed_baselines import (
+    best_of_n,
+    discussion_team,
+    frozen_team,
+    pipeline_team,
+    random_team,
+    scripted_team,
+)
+from motet.algos.fixed.fixed_config import (
+    BestOfNConfig,
+    DiscussionConfig,
+    FrozenConfig,
+    PipelineConfig,
+    RandomConfig,
+    ScriptedConfig,
+)
+from motet.algos.fixed.fixed_team import FixedTeam
+from motet.algos.fixed.pipeline import Pipeline
+from motet.algos.group.advantages import (
     Baseline,
     LearningBaseline,
     greedy_return,
@@ -16,50 +41,25 @@ from motet.algos.advantages import (
     leave_one_out,
     no_baseline,
 )
-from motet.algos.baselines import grpo, mareinforce, maremax, maremax_group, marloo, rae
-from motet.algos.batch import Batch
-from motet.algos.centralised import centralised_magrpo
-from motet.algos.collect import Branches, JointMode, collect_rollouts
-from motet.algos.config import LRSchedulerType, TrainerConfig
-from motet.algos.critic import Critic
-from motet.algos.discussion import Discussion
-from motet.algos.evaluation import Evaluation, evaluate
-from motet.algos.fixed_baselines import (
-    best_of_n,
-    discussion_team,
-    frozen_team,
-    pipeline_team,
-    random_team,
-    scripted_team,
-)
-from motet.algos.fixed_config import (
-    BestOfNConfig,
-    DiscussionConfig,
-    FrozenConfig,
-    PipelineConfig,
-    RandomConfig,
-    ScriptedConfig,
-)
-from motet.algos.fixed_team import FixedTeam
-from motet.algos.grouping import GroupBy
-from motet.algos.grpo_config import GRPOConfig
-from motet.algos.joint_policy import JointAnswers, JointPolicy
+from motet.algos.group.baselines import grpo, mareinforce, maremax, maremax_group, marloo, rae
+from motet.algos.group.centralised import centralised_magrpo
+from motet.algos.group.grouping import GroupBy
+from motet.algos.group.grpo_config import GRPOConfig
+from motet.algos.group.magrpo import MAGRPOTrainer
+from motet.algos.group.magrpo_config import MAGRPOConfig
+from motet.algos.group.running_mean import RunningMean
 from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
-from motet.algos.madpo import MADPOTrainer
-from motet.algos.madpo_config import MADPOConfig
-from motet.algos.magrpo import MAGRPOTrainer
-from motet.algos.magrpo_config import MAGRPOConfig
-from motet.algos.marlhf import MARLHFTrainer
-from motet.algos.marlhf_config import MARLHFConfig
-from motet.algos.pick_agent import PickAgent, load_pick_agents
-from motet.algos.pipeline import Pipeline
+from motet.algos.preferences.madpo import MADPOTrainer
+from motet.algos.preferences.madpo_config import MADPOConfig
+from motet.algos.preferences.marlhf import MARLHFTrainer
+from motet.algos.preferences.marlhf_config import MARLHFConfig
+from motet.algos.preferences.reward_model import RewardModel
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
-from motet.algos.reward_model import RewardModel
-from motet.algos.rollout import Node, Rollout
-from motet.algos.running_mean import RunningMean
-from motet.algos.sb3 import SB3Trainer
-from motet.algos.sb3_config import SB3Config
+from motet.algos.rollouts.collect import Branches, JointMode, collect_rollouts
+from motet.algos.rollouts.joint_policy import JointAnswers, JointPolicy
+from motet.algos.rollouts.rollout import Node, Rollout
 from motet.algos.trainer import Trainer
+from motet.algos.updates.batch import Batch
 
 __all__ = [
     "ActorCriticConfig",

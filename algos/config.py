@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from motet.agents import GenerationConfig
 from motet.agents.checks import check_fields
-from motet.algos.batch import LossType
-from motet.algos.collect import JointMode
-from motet.algos.kl import KLEstimator, KLPlace
-from motet.algos.offload import Offload
+from motet.algos.rollouts.collect import JointMode
+from motet.algos.updates.batch import LossType
+from motet.algos.updates.kl import KLEstimator, KLPlace
+from motet.algos.updates.offload import Offload
 
 LRSchedulerType = Literal["constant", "linear"]
 
@@ -47,13 +47,13 @@ class TrainerConfig:
             of a KL in it); they stay in the group that the others are compared with (DAPO).
         kl_coef: weight of the KL to the policy as training began; 0 has no reference, which is a
             second copy of the weights otherwise.
-        kl_estimator: how it is estimated from sampled tokens; see `motet.algos.kl`.
+        kl_estimator: how it is estimated from sampled tokens; see `motet.algos.updates.kl`.
         kl_in: "loss" adds it to the loss, averaged over tokens as `loss_type` says; groups without
             spread are trained on it then, and count in the mean over groups. "return" takes each
             completion's sum over its tokens from its own return, before the baseline.
         ent_coef: weight of the policy's entropy, which is added to what is maximised, averaged over
             tokens as `loss_type` says; groups without spread are trained on it then, and count in
-            the mean over groups. See `motet.algos.entropy`.
+            the mean over groups. See `motet.algos.updates.entropy`.
         max_new_tokens: while training, overrides the agents' own; None leaves it.
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.

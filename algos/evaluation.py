@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.algos.best_branch import best_chains
-from motet.algos.collect import ParallelTextEnv, collect_rollouts
-from motet.algos.joint_policy import Team, greedy_team
 from motet.algos.metrics import team_rewards
-from motet.algos.rollout import Rollout
+from motet.algos.rollouts.best_branch import best_chains
+from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.rollouts.joint_policy import Team, greedy_team
+from motet.algos.rollouts.rollout import Rollout
 from motet.algos.streaming import stream_of
 from motet.envs.simulator import text_env_of
 

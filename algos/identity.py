@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from motet.agents import Agent, LMAgent
-from motet.algos.collect import ParallelTextEnv
+from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.streaming import stream_of
-from motet.algos.update import PolicyUpdater
+from motet.algos.updates.update import PolicyUpdater
 from motet.envs.simulator import text_env_of
 
 _SAMPLE = 4096  # numbers of each weight that its digest is made of

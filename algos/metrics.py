@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from motet.algos.entropy import entropy_estimate
-from motet.algos.rollout import Rollout
+from motet.algos.rollouts.rollout import Rollout
+from motet.algos.updates.entropy import entropy_estimate
 
 
 def team_rewards(rollout: Rollout) -> list[list[list[float]]]:

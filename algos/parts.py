@@ -15,8 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from motet.agents import Agent, LMAgent
 from motet.agents.lm_agent import default_device
-from motet.algos.collect import ParallelTextEnv
 from motet.algos.config import TrainerConfig
+from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.envs import RewardProcessor, TextEnv
 from motet.envs.simulator import text_env_of
 

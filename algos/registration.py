@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
-from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.group.magrpo_config import MAGRPOConfig
 from motet.envs.registration.entry_point import origin
 from motet.envs.registration.plugins import PluginLoader
 

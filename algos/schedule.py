@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from motet.algos.collect import ParallelTextEnv
 from motet.algos.config import TrainerConfig
+from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.streaming import checked_limit, first_rows, stream_of
 from motet.envs.simulator import text_env_of
 

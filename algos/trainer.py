@@ -19,7 +19,6 @@ import numpy as np
 from torch import Tensor
 
 from motet.agents import Agent, LMAgent
-from motet.algos.batch import Batch, Group, samples_by_agent, weighted_samples
 from motet.algos.checkpoint import read_checkpoint, rng_state, set_rng_state, write_checkpoint
 from motet.algos.checks import (
     check_prompts,
@@ -30,7 +29,6 @@ from motet.algos.checks import (
     warn_if_nothing_learnt,
     warn_if_one_turn,
 )
-from motet.algos.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.config import TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, run_identity
@@ -42,14 +40,16 @@ from motet.algos.logger import (
     ProgressBar,
     WandbLogger,
 )
-from motet.algos.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
-from motet.algos.rollout import Rollout
+from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.rollouts.rollout import Rollout
 from motet.algos.schedule import check_schedule, eval_rows, row_schedule
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
-from motet.algos.update import PolicyUpdater
+from motet.algos.updates.batch import Batch, Group, samples_by_agent, weighted_samples
+from motet.algos.updates.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
+from motet.algos.updates.update import PolicyUpdater
 
 
 class TrainerOptions(TaskParts, total=False):

@@ -31,7 +31,7 @@ from motet.algos import (
     leave_one_out,
     no_baseline,
 )
-from motet.algos.advantages import Baseline
+from motet.algos.group.advantages import Baseline
 from motet.envs import TextEnv
 
 # --- what is drawn ------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from motet.agents import GenerationConfig, LMAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
-from motet.algos.batch import Sample, collate
-from motet.algos.log_probs import completion_log_probs
+from motet.algos.updates.batch import Sample, collate
+from motet.algos.updates.log_probs import completion_log_probs
 from motet.envs import make
 
 pytestmark = pytest.mark.slow

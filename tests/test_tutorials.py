@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from motet.agents import Agent, FixedAgent, ReplayAgent, pocket_path
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Rollout, collect_rollouts, group_mean
-from motet.algos.grouping import advantage_groups, credited_completions
-from motet.algos.returns import rollout_returns
+from motet.algos.group.grouping import advantage_groups, credited_completions
+from motet.algos.rollouts.returns import rollout_returns
 
 FOLDER = Path(__file__).parent / "tutorials"
 HUB_MODEL = "Qwen/Qwen2.5-0.5B"

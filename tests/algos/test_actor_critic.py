@@ -13,8 +13,8 @@ from transformers import AutoModel, BertConfig, BertModel, T5Config, T5Model
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent, RandomAgent
 from motet.algos import ActorCriticConfig, Critic, PPOConfig
-from motet.algos.critic import load_head
-from motet.algos.critic_update import CriticUpdater
+from motet.algos.actor_critics.critic import load_head
+from motet.algos.actor_critics.critic_update import CriticUpdater
 from motet.envs import TextEnv
 
 NAMES = ("agent_0", "agent_1")

@@ -14,8 +14,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from motet.agents import Agent, GenerationConfig
 from motet.algos import ActorCriticConfig, ActorCriticTrainer, Node
-from motet.algos.critic_update import CriticUpdater
-from motet.algos.shared_critic import SharedCritic
+from motet.algos.actor_critics.critic_update import CriticUpdater
+from motet.algos.actor_critics.shared_critic import SharedCritic
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

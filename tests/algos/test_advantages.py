@@ -16,7 +16,7 @@ from motet.algos import (
     leave_one_out,
     no_baseline,
 )
-from motet.algos.advantages import group_advantages, seen_by
+from motet.algos.group.advantages import group_advantages, seen_by
 
 RETURNS = torch.tensor([1.0, 2.0, 6.0, 3.0], dtype=torch.float64)
 

@@ -10,7 +10,7 @@ from tiny import caught_gradients, letter_agent, matching_env, tiny_agent
 from motet import algos
 from motet.agents import Agent, FixedAgent
 from motet.algos import GRPOConfig, MAGRPOConfig, MAGRPOTrainer, Rollout, RunningMean
-from motet.algos.returns import credit, rollout_greedy_returns, rollout_returns
+from motet.algos.rollouts.returns import credit, rollout_greedy_returns, rollout_returns
 from motet.envs import TextEnv
 
 NAMES = ("agent_0", "agent_1")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny import END
 
 from motet.agents import Completion
-from motet.algos.batch import (
+from motet.algos.updates.batch import (
     Group,
     Sample,
     collate,

@@ -7,7 +7,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, PreTrainedModel
 
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
-from motet.algos.checkpointing import checkpointed, checkpointing_layers
+from motet.algos.updates.checkpointing import checkpointed, checkpointing_layers
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

@@ -9,7 +9,7 @@ from tiny import CountingAgent, tiny_agent
 
 from motet.agents import FixedAgent, RandomAgent
 from motet.algos import Rollout, collect_rollouts
-from motet.algos.returns import rollout_returns
+from motet.algos.rollouts.returns import rollout_returns
 from motet.envs import TextEnv, make
 
 NAMES = ("agent_0", "agent_1")

@@ -9,12 +9,12 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from tiny import byte_tokenizer, tiny_llama
 from transformers import BertConfig, BertModel
 
-from motet.algos.critic import Critic, Read, read_batches, trunk_of
-from motet.algos.critic_reads import joint_text
-from motet.algos.ratio_statistics import RatioStatistics
-from motet.algos.value_head import ValueHead
-from motet.algos.value_loss import explained_variance, value_loss
-from motet.algos.value_samples import ValueTarget, collate_values
+from motet.algos.actor_critics.critic import Critic, Read, read_batches, trunk_of
+from motet.algos.actor_critics.critic_reads import joint_text
+from motet.algos.actor_critics.value_head import ValueHead
+from motet.algos.actor_critics.value_loss import explained_variance, value_loss
+from motet.algos.actor_critics.value_samples import ValueTarget, collate_values
+from motet.algos.updates.ratio_statistics import RatioStatistics
 
 # --- the loss -----------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from transformers import Gemma2Config
 
 from motet.agents import Completion, GenerationConfig, LMAgent, RandomAgent
 from motet.agents.distribution import token_log_probs_and_entropies
-from motet.algos import MAGRPOConfig, MAGRPOTrainer, head, log_probs
-from motet.algos.entropy import entropy_estimate, entropy_loss
-from motet.algos.head import has_plain_head
+from motet.algos import MAGRPOConfig, MAGRPOTrainer
+from motet.algos.updates import head, log_probs
+from motet.algos.updates.entropy import entropy_estimate, entropy_loss
+from motet.algos.updates.head import has_plain_head
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

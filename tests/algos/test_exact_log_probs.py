@@ -20,9 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from motet.agents import Completion, GenerationConfig
-from motet.algos.batch import Sample, collate, micro_batches
-from motet.algos.log_probs import completion_log_probs
-from motet.algos.packing import pack
+from motet.algos.updates.batch import Sample, collate, micro_batches
+from motet.algos.updates.log_probs import completion_log_probs
+from motet.algos.updates.packing import pack
 
 
 def learner_log_probs(

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from motet.agents import RandomAgent
 from motet.algos import Node, Rollout, collect_rollouts, group_mean, leave_one_out, no_baseline
-from motet.algos.advantages import group_advantages
-from motet.algos.returns import credit, rollout_returns
+from motet.algos.group.advantages import group_advantages
+from motet.algos.rollouts.returns import credit, rollout_returns
 from motet.envs import TextEnv
 
 DISCOUNTS = st.sampled_from([Fraction(1), Fraction(1, 2), Fraction(3, 4), Fraction(0)])

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from motet.algos import head, log_probs
+from motet.algos.updates import head, log_probs
 
 
 @contextmanager

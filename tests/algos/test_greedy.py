@@ -11,8 +11,8 @@ from tiny import CountingAgent, byte_tokenizer, tiny_agent, tiny_llama
 from motet.agents import Agent, Completion, FixedAgent, GenerationConfig, LMAgent, RandomAgent
 from motet.agents.agent import wants_contexts
 from motet.algos import Node, Pipeline, Rollout, collect_rollouts
-from motet.algos.joint_policy import greedy_team
-from motet.algos.returns import rollout_greedy_returns
+from motet.algos.rollouts.joint_policy import greedy_team
+from motet.algos.rollouts.returns import rollout_greedy_returns
 from motet.algos.team import with_sampling
 from motet.envs import TextEnv, make
 

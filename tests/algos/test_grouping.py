@@ -14,14 +14,14 @@ from motet.algos import (
     leave_one_out,
     no_baseline,
 )
-from motet.algos.batch import Group
-from motet.algos.grouping import (
+from motet.algos.group.grouping import (
     Credited,
     advantage_groups,
     credited_completions,
     returns_by_agent,
 )
-from motet.algos.returns import rollout_greedy_returns, rollout_returns
+from motet.algos.rollouts.returns import rollout_greedy_returns, rollout_returns
+from motet.algos.updates.batch import Group
 
 
 def group(agent: str, turn: int, *returns: float, greedy: float | None = None) -> Credited:

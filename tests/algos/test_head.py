@@ -8,8 +8,8 @@ from transformers import CohereConfig, Gemma2Config, LlamaConfig, MambaConfig
 
 from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs, token_log_probs_and_entropies
-from motet.algos import head
-from motet.algos.head import has_plain_head, head_log_probs, head_log_probs_and_entropies
+from motet.algos.updates import head
+from motet.algos.updates.head import has_plain_head, head_log_probs, head_log_probs_and_entropies
 
 GENERATIONS = {
     "plain": GenerationConfig(),

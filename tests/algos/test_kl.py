@@ -12,17 +12,17 @@ from transformers import AutoModelForCausalLM, GPT2Config
 
 from motet.agents import Completion, GenerationConfig, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Node, Rollout
-from motet.algos.batch import Sample, collate
-from motet.algos.kl import (
+from motet.algos.rollouts.returns import rollout_returns
+from motet.algos.team import Policy, trainable_policies
+from motet.algos.updates.batch import Sample, collate
+from motet.algos.updates.kl import (
     kl_costs,
     kl_loss,
     mean_token_kl,
     token_kl,
 )
-from motet.algos.log_probs import completion_log_probs
-from motet.algos.reference_policy import ReferencePolicy
-from motet.algos.returns import rollout_returns
-from motet.algos.team import Policy, trainable_policies
+from motet.algos.updates.log_probs import completion_log_probs
+from motet.algos.updates.reference_policy import ReferencePolicy
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

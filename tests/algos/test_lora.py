@@ -21,10 +21,10 @@ from tiny import (
 from motet.agents import Agent, GenerationConfig, LMAgent
 from motet.agents.adapters import activated, adapter_parameters, without_adapters
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
-from motet.algos.batch import Sample, collate
-from motet.algos.log_probs import completion_log_probs
-from motet.algos.packing import shares_prompts_exactly
 from motet.algos.team import trainable_policies, with_sampling
+from motet.algos.updates.batch import Sample, collate
+from motet.algos.updates.log_probs import completion_log_probs
+from motet.algos.updates.packing import shares_prompts_exactly
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

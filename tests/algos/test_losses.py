@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from motet.algos.losses import (
+from motet.algos.updates.losses import (
     clipped_loss,
     policy_gradient_loss,
     sequence_clipped_loss,

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM
 
 from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, evaluate
-from motet.algos.batch import Sample, collate
-from motet.algos.log_probs import completion_log_probs
+from motet.algos.updates.batch import Sample, collate
+from motet.algos.updates.log_probs import completion_log_probs
 from motet.envs import RewardProcessors, TextEnv, make
 from motet.envs.wrappers import PromptTemplate
 

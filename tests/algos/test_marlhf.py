@@ -17,7 +17,7 @@ from tiny import (
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent
 from motet.algos import MADPOConfig, MAGRPOConfig, MARLHFConfig, MARLHFTrainer, RewardModel
-from motet.algos.marlhf import RewardLearner
+from motet.algos.preferences.marlhf import RewardLearner
 from motet.envs import TextEnv
 
 NAMES = ("agent_0", "agent_1", "agent_2")

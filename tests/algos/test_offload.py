@@ -10,7 +10,7 @@ from tiny import tiny_agent
 
 from motet.agents import LMAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
-from motet.algos.offload import DiskStore, HostStore, offload_optimizer
+from motet.algos.updates.offload import DiskStore, HostStore, offload_optimizer
 from motet.envs import make
 
 NAMES = ("agent_0", "agent_1")

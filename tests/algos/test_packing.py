@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from transformers import BloomConfig, GPTNeoConfig, Lfm2Config
 
 from motet.agents import Completion, GenerationConfig
-from motet.algos.batch import Sample, collate, micro_batches, row_length
-from motet.algos.log_probs import completion_log_probs
-from motet.algos.packing import attention_mask, attention_window, pack, shares_prompts_exactly
+from motet.algos.updates.batch import Sample, collate, micro_batches, row_length
+from motet.algos.updates.log_probs import completion_log_probs
+from motet.algos.updates.packing import (
+    attention_mask,
+    attention_window,
+    pack,
+    shares_prompts_exactly,
+)
 
 
 def sample(prompt, ids, advantage=1.0):

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from motet.agents import Completion
 from motet.algos import Node, Rollout
-from motet.algos.preference_losses import (
-    bradley_terry_loss,
-    dpo_loss,
-    ipo_loss,
-    margin_gradients,
-)
-from motet.algos.preferences import (
+from motet.algos.preferences.pairs import (
     joint_completions,
     rollout_preferences,
     select_pairs,
     teams,
     turn_rewards,
 )
-from motet.algos.returns import rollout_returns
+from motet.algos.preferences.preference_losses import (
+    bradley_terry_loss,
+    dpo_loss,
+    ipo_loss,
+    margin_gradients,
+)
+from motet.algos.rollouts.returns import rollout_returns
 
 VALUES = torch.tensor([3.0, 0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
 

@@ -38,7 +38,7 @@ def test_plug_ins_load_on_the_first_miss_and_a_broken_one_warns_once(
 ) -> None:
     points = [
         EntryPoint("broken", "no_such_package_at_all", "motet.algos"),
-        EntryPoint("magrpo", "motet.algos.magrpo", "motet.algos"),
+        EntryPoint("magrpo", "motet.algos.group.magrpo", "motet.algos"),
     ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     monkeypatch.setattr("motet.algos.registration._plugins", PluginLoader("motet.algos"))

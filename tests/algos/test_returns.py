@@ -10,7 +10,7 @@ from reference import node_return
 
 from motet.agents import RandomAgent
 from motet.algos import Node, Rollout, collect_rollouts
-from motet.algos.returns import credit, joint_returns, rollout_returns
+from motet.algos.rollouts.returns import credit, joint_returns, rollout_returns
 from motet.envs import make
 
 

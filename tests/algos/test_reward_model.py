@@ -15,9 +15,9 @@ from transformers import AutoModel, BertConfig, BertModel
 from motet.agents import Completion
 from motet.agents.adapters import adapter_parameters
 from motet.algos import MARLHFConfig, Node, RewardModel, Rollout
-from motet.algos.preferences import Preference, rollout_preferences, turn_rewards
-from motet.algos.reward_learner import RewardLearner, normalized
-from motet.algos.reward_model import _longest_that_fits
+from motet.algos.preferences.pairs import Preference, rollout_preferences, turn_rewards
+from motet.algos.preferences.reward_learner import RewardLearner, normalized
+from motet.algos.preferences.reward_model import _longest_that_fits
 
 NAMES = ("agent_0", "agent_1")
 

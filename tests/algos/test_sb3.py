@@ -20,8 +20,8 @@ from tiny import LETTERS, letter_agent, matching_env, tiny_agent
 from motet import algos
 from motet.agents import Completion, FixedAgent, RandomAgent
 from motet.algos import PickAgent, SB3Config, load_pick_agents
-from motet.algos.sb3_policy import SB3Policy
-from motet.algos.turn_meter import TurnMeter
+from motet.algos.choices.sb3_policy import SB3Policy
+from motet.algos.choices.turn_meter import TurnMeter
 from motet.envs import PickOfK, TextEnv, make, to_sb3_vec_env
 from motet.envs.wrappers import HashingEncoder, RecordEpisodeStatistics, TimeLimit
 

@@ -29,10 +29,10 @@ from torch import Tensor
 from motet import algos
 from motet.agents import Completion, GenerationConfig, LMAgent
 from motet.algos import GRPOConfig, MAGRPOConfig, MAGRPOTrainer, Rollout, collect_rollouts
-from motet.algos.batch import Batch
-from motet.algos.grouping import advantage_groups, credited_completions
-from motet.algos.losses import sequence_clipped_loss
-from motet.algos.returns import rollout_returns
+from motet.algos.group.grouping import advantage_groups, credited_completions
+from motet.algos.rollouts.returns import rollout_returns
+from motet.algos.updates.batch import Batch
+from motet.algos.updates.losses import sequence_clipped_loss
 from motet.envs import TextEnv
 
 trl = pytest.importorskip("trl")

@@ -14,7 +14,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 
 from motet.agents import Completion
 from motet.algos import Node, Rollout
-from motet.algos.value_targets import (
+from motet.algos.actor_critics.value_targets import (
     Place,
     joint_advantages,
     standardized,

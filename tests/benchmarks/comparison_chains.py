@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import torch
 
 from motet.agents import Completion
-from motet.algos.advantages import group_advantages, group_mean
-from motet.algos.batch import Group
-from motet.algos.collect import collect_rollouts
-from motet.algos.magrpo import MAGRPOTrainer
-from motet.algos.magrpo_config import MAGRPOConfig
+from motet.algos.group.advantages import group_advantages, group_mean
+from motet.algos.group.magrpo import MAGRPOTrainer
+from motet.algos.group.magrpo_config import MAGRPOConfig
 from motet.algos.registration import register
-from motet.algos.returns import rollout_returns
-from motet.algos.rollout import Rollout
+from motet.algos.rollouts.collect import collect_rollouts
+from motet.algos.rollouts.returns import rollout_returns
+from motet.algos.rollouts.rollout import Rollout
+from motet.algos.updates.batch import Group
 
 
 def register_chains() -> None:

@@ -9,7 +9,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from motet.agents import FixedAgent
 from motet.algos import collect_rollouts
-from motet.algos.returns import rollout_returns
+from motet.algos.rollouts.returns import rollout_returns
 from motet.envs import RewardWorkers, StreamedRows, TextBatch, TextEnv, make
 from motet.envs.simulator import make_simulator, steps_in_batches
 from motet.envs.wrappers import TimeLimit, Wrapper

@@ -1,0 +1,1 @@
+"""Learners that compare a completion with what a critic expected."""

@@ -1,0 +1,1 @@
+"""Learners of stable-baselines3, which pick one of K texts."""

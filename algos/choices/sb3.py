@@ -1,0 +1,410 @@
+"""Learners of stable-baselines3: what can be learnt without moving a weight of a language model.
+
+A small policy sees a prompt as numbers and picks one of K texts, or one of K ways to put the prompt
+to a frozen language model. It is the question to ask before fine-tuning: is that worth it?
+
+| name               | class                        | from                                        |
+|--------------------|------------------------------|---------------------------------------------|
+| `sb3-ppo`          | `PPO`                        | Schulman et al. 2017, arXiv 1707.06347      |
+| `sb3-a2c`          | `A2C`                        | Mnih et al. 2016, arXiv 1602.01783          |
+| `sb3-dqn`          | `DQN`                        | Mnih et al. 2013, arXiv 1312.5602           |
+| `sb3-maskable-ppo` | `MaskablePPO` of sb3-contrib | Huang and Ontanon 2020, arXiv 2006.14171    |
+
+The classes are used as they are. What differs from calling them by hand:
+
+1. Defaults for episodes of a turn or two, where theirs are for long ones: PPO's rollouts have 32
+   steps of each slot instead of 2,048; DQN remembers 100,000 timesteps instead of a million, and
+   copies its target network every 500 instead of 10,000.
+2. What they draw from global random generators comes from a stream apart, which a checkpoint holds.
+3. The policy is told what an agent is told: its prompt, and which agent it is. The turn and the
+   last reward are hidden, and a task that wants them known puts them into its prompts. So the
+   trained policy is an agent that reads texts and plays in any loop.
+
+Pitfalls: in mode "shared" each agent learns while the others do, and two that must match may wait
+for each other; mode "centralised" picks for all of them, and its agents have to be asked together.
+DQN's joint pick is one of K^N.
+
+    python examples/sb3_choices.py
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motet.agents import Agent
+from motet.algos.checkpoint import read_checkpoint, write_checkpoint
+from motet.algos.checks import check_wandb, checked_loggers, warn_if_one_turn
+from motet.algos.choices.pick_agent import PickAgent
+from motet.algos.choices.pick_env import (
+    check_all_act,
+    check_masks,
+    pick_layer,
+    picking_env,
+    text_env_in,
+)
+from motet.algos.choices.randomness import OwnRandomness, kept_randomness
+from motet.algos.choices.sb3_config import SB3Config
+from motet.algos.choices.sb3_model import make_model, model_arguments, model_state, set_model_state
+from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
+from motet.algos.choices.turn_meter import TurnMeter
+from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.logger import (
+    ConsoleLogger,
+    JSONLLogger,
+    Logger,
+    Loggers,
+    ProgressBar,
+    WandbLogger,
+)
+from motet.algos.registration import register
+from motet.algos.rollouts.collect import ParallelTextEnv
+from motet.algos.schedule import eval_rows
+from motet.algos.streaming import checked_limit, stream_of
+from motet.envs import to_sb3_vec_env
+
+
+class SB3Trainer:
+    """Train a policy that picks texts for a team, with a learner of stable-baselines3.
+
+        trainer = algos.make("sb3-ppo", env, writer, algos.SB3Config(strategies=[...]))
+        trainer.train()
+        algos.evaluate(held_out, trainer.agents)
+
+    Args:
+        env: a text env, for which the config says what to pick from, or one of picks, `PickOfK`,
+            bare or wrapped, which takes an encoder of your own.
+        agents: the frozen team that the policy picks for: agent by name, or one for all. They
+            write where the config has strategies, or `k` alone; where it has candidates, they are
+            not asked. None with an env of picks, whose writers are in it.
+        config: settings.
+        learner: which class learns; `algos.make` sets it.
+        eval_env: text env with held-out rows.
+        loggers: where metrics go beside console and `output_dir`; `train` does not close them.
+        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+
+    Attributes:
+        config: settings.
+        agents: `PickAgent` by name, as trained so far; they play in any env of texts. In mode
+            "centralised" one agent under all names.
+        env: the text env that they are trained in.
+        eval_env: what they are evaluated on, or None.
+        model: the model of stable-baselines3.
+
+    Raises:
+        ImportError: where the learner's library is not installed, with what to type.
+        TypeError: where an argument is of another type.
+        ValueError: where arguments are missing or contradict each other, or a setting is not one of
+            the learner.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        agents: Mapping[str, Agent] | Agent | None = None,
+        config: SB3Config | None = None,
+        *,
+        learner: SB3Learner = "sb3-ppo",
+        eval_env: ParallelTextEnv | None = None,
+        loggers: Sequence[Logger] = (),
+        wandb_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.config = _checked_config(config)
+        self._learner = learner
+        arguments = model_arguments(learner, self.config)
+        picks = picking_env(env, agents, self.config)
+        check_masks(picks, learner)
+        self.env = text_env_in(picks)
+        self.eval_env = self._checked_eval_env(eval_env)
+        self._extra_loggers = checked_loggers(loggers)
+        check_wandb(wandb_config)
+        self._wandb_config = wandb_config
+        names = list(picks.possible_agents)
+        one_number = learner == "sb3-dqn" and self.config.mode == "centralised"
+        slots = to_sb3_vec_env(
+            picks,
+            self.config.num_envs,
+            self.config.mode,
+            joint_action="discrete" if one_number else "multi_discrete",
+        )
+        self._randomness = OwnRandomness()
+        with self._randomness.entered():
+            self.model = make_model(learner, slots, arguments)
+        if self.config.checkpoint_interval:
+            slots.get_state()  # raises now where episodes cannot be saved
+        self._meter = TurnMeter(slots.num_envs, names if self.config.mode == "centralised" else ())
+        self._run_start = 0  # timestep at which the last call of train() began
+        self._reported = 0  # timestep of the last border of rollouts
+        self._timings: dict[str, list[float]] = {"rollout": [], "update": []}
+        self._clock = 0.0
+        self.agents: dict[str, Agent] = self._made_agents(picks, names)
+
+    # --- what users call ----------------------------------------------------------------------
+
+    @property
+    def num_env_steps(self) -> int:
+        """Joint actions rewarded so far while training."""
+        slots_per_episode: int = self.model.n_envs // self.config.num_envs
+        return int(self.model.num_timesteps) // slots_per_episode
+
+    def train(self, *, resume_from: str | Path | None = None) -> None:
+        """Train for `total_timesteps`, with evaluations where there are held-out rows.
+
+        Args:
+            resume_from: folder of a checkpoint of a like run, which goes on from there, on a CPU
+                to the bit as if it had not stopped. Its states of episodes are pickled objects,
+                which can run any code when they are read: resume none that you do not trust.
+
+        Raises:
+            ValueError: where a checkpoint is not of a like run.
+            FloatingPointError: where a loss is not finite.
+        """
+        with self._randomness.entered():
+            if resume_from is None:
+                self._run_start = self._reported = self.model.num_timesteps
+            else:
+                self._load(resume_from)
+            console = ConsoleLogger()
+            opened = Loggers(self._open_loggers(resumes=resume_from is not None))
+            loggers = Loggers([console, opened, *self._extra_loggers])
+            total = self.config.total_timesteps
+            bar = ProgressBar(
+                total, console.console, visible=self.config.progress_bar, unit="timesteps/s"
+            )
+            try:
+                with bar:
+                    bar.advance_to(self.model.num_timesteps - self._run_start)
+                    if resume_from is None:
+                        self._log_evaluation(loggers)
+                    self._learn(loggers, bar)
+                    self._report(loggers, bar, last=True)
+            finally:
+                opened.close()  # those that were passed in are their owner's to close
+        warn_if_one_turn(self.env, went_on=self._meter.deepest > 1)
+
+    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+        """Play episodes on the held-out rows, or on those trained on where there are none.
+
+        Args:
+            num_samples: episodes per row.
+            do_sample: False takes the likeliest picks. Writers write as they are set.
+        """
+        env = self.env if self.eval_env is None else self.eval_env
+        return evaluate(
+            env,
+            self.agents,
+            eval_rows(env, self.config.eval_num_samples),
+            num_samples=num_samples,
+            do_sample=do_sample,
+            seed=self.config.seed,
+        )
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """Write what `load_pick_agents` reads: a folder per agent, with the model as a zip in it.
+
+        Args:
+            output_dir: gets the folders `agent_0`, `agent_1`, ..., by the agents' names, or `team`
+                where one policy picks for all.
+        """
+        for name, agent in self.agents.items():
+            assert isinstance(agent, PickAgent)  # made here
+            if len(agent.names) == 1:
+                agent.save_pretrained(Path(output_dir) / name)
+            else:
+                agent.save_pretrained(Path(output_dir) / "team")
+
+    def save_checkpoint(self, output_dir: str | Path) -> None:
+        """Write what `train(resume_from=output_dir)` of a trainer made like this one goes on from.
+
+        Raises:
+            TypeError: where the env's episodes cannot be saved: those of one stepped by clones.
+        """
+        write_checkpoint(output_dir, self.state_dict(), self._kept_settings(), self._learner)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what changes while training, as it is where a rollout begins or a run has ended.
+
+        Raises:
+            TypeError: as `save_checkpoint`.
+        """
+        return {
+            "model": model_state(self.model, self._randomness.get_state()),
+            "meter": self._meter.get_state(),
+            "run_start": self._run_start,
+            "reported": self._reported,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring the trainer into a state that `state_dict` of one made alike returned."""
+        self._randomness.set_state(set_model_state(self.model, state["model"]))
+        self._meter.set_state(state["meter"])
+        self._run_start, self._reported = state["run_start"], state["reported"]
+
+    # --- one run ------------------------------------------------------------------------------
+
+    def _learn(self, loggers: Logger, bar: ProgressBar) -> None:
+        from motet.algos.choices.sb3_callback import RolloutCallback  # noqa: PLC0415  # imports SB3
+
+        self._clock = time.perf_counter()
+        self.model.learn(
+            self._run_start + self.config.total_timesteps - self.model.num_timesteps,
+            callback=RolloutCallback(
+                self._record,
+                lambda: self._lap("rollout"),
+                lambda: self._report(loggers, bar, last=False),
+            ),
+            log_interval=None,
+            reset_num_timesteps=False,
+        )
+
+    def _record(self, rewards: Any, dones: Any, infos: Sequence[Mapping[str, Any]]) -> None:
+        if self.config.mode == "centralised":
+            seen = [*self.model.env.reset_infos]
+            seen += [info for info, done in zip(infos, dones, strict=True) if not done]
+            check_all_act(seen, list(self.agents))
+        self._meter.record(rewards, dones, infos)
+
+    def _report(self, loggers: Logger, bar: ProgressBar, *, last: bool) -> None:
+        """Log, evaluate and save what is due where a rollout begins, or after the last one."""
+        now, before = int(self.model.num_timesteps), self._reported
+        if now == before:  # nothing was learnt since
+            self._clock = time.perf_counter()
+            return
+        self._lap("update")
+        self._reported = now
+
+        def due(every: int) -> bool:
+            return last or bool(every and now // every > before // every)
+
+        seconds = self._timings["rollout"][-1] + self._timings["update"][-1]
+        reward = self._meter.metrics()["rollout/reward_mean"]
+        bar.advance(reward, (now - before) / seconds, by=now - before)
+        if due(self.config.logging_steps):
+            self._log(loggers)
+        if due(self.config.eval_interval):
+            self._log_evaluation(loggers)
+        folder, every = self.config.output_dir, self.config.checkpoint_interval
+        if folder is not None and every and due(every):
+            self.save_checkpoint(Path(folder) / "checkpoint")
+        self._clock = time.perf_counter()
+
+    def _lap(self, what: str) -> None:
+        now = time.perf_counter()
+        self._timings[what].append(now - self._clock)
+        self._clock = now
+
+    def _log(self, loggers: Logger) -> None:
+        """Log what turns paid, what the learner recorded, and how long it took."""
+        metrics = self._meter.metrics()
+        for name, value in self.model.logger.name_to_value.items():
+            if name.startswith(("train/", "rollout/")):
+                metrics[name] = float(value)
+        self.model.logger.dump()  # to nowhere: it forgets them
+        undefined = "train/explained_variance"  # where all returns are equal
+        if not math.isfinite(metrics.get(undefined, 0.0)):
+            del metrics[undefined]
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"Expected finite metrics, got {name}={value} after "
+                    f"{self.model.num_timesteps} timesteps; lower the learning rate."
+                )
+        for what, seconds in self._timings.items():
+            metrics[f"time/{what}_seconds"] = float(np.mean(seconds))
+            seconds.clear()
+        self._meter.clear()
+        loggers.log(metrics, self.num_env_steps)
+
+    def _log_evaluation(self, loggers: Logger) -> None:
+        if self.eval_env is None:
+            return
+        with kept_randomness():  # whatever a task draws from, the run goes on as without
+            metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
+        loggers.log(metrics, self.num_env_steps)
+
+    def _open_loggers(self, *, resumes: bool) -> list[Logger]:
+        opened: list[Logger] = []
+        if self.config.output_dir is not None:
+            path = Path(self.config.output_dir) / "metrics.jsonl"
+            opened.append(JSONLLogger(path, after=self.num_env_steps if resumes else None))
+        if self._wandb_config is not None:
+            opened.append(WandbLogger(**self._wandb_config))
+        return opened
+
+    def _load(self, folder: str | Path) -> None:
+        self.load_state_dict(read_checkpoint(folder, self._kept_settings(), self._learner))
+
+    def _kept_settings(self) -> Any:
+        """Return settings that a run that goes on must have, and others at their defaults."""
+        free: dict[str, Any] = {"verbose": 0}
+        further = (self.config.algo_kwargs or {}).values()
+        if self._learner != "sb3-dqn" and not any(callable(value) for value in further):
+            # DQN's exploration, and schedules, go by how much of the run is left
+            free["total_timesteps"] = SB3Config().total_timesteps
+        return replace(self.config, **free)
+
+    # --- what is made once --------------------------------------------------------------------
+
+    def _made_agents(self, picks: Any, names: Sequence[str]) -> dict[str, Agent]:
+        layer = pick_layer(picks)
+        assert layer is not None  # of `picking_env`
+        policy = SB3Policy(self._learner, self.model)
+        seed = self.config.seed
+        if self.config.mode == "centralised":
+            return dict.fromkeys(names, PickAgent(policy, layer.offers, names, seed=seed))
+        return {
+            name: PickAgent(policy, layer.offers, [name], seed=seed + i)
+            for i, name in enumerate(names)
+        }
+
+    def _checked_eval_env(self, eval_env: Any) -> Any:
+        if eval_env is None:
+            return None
+        if pick_layer(eval_env) is not None:
+            eval_env = text_env_in(eval_env)
+        if not callable(getattr(eval_env, "clone", None)):
+            raise TypeError(f"Expected an env with clone() as eval_env, got {eval_env!r}.")
+        if list(eval_env.possible_agents) != list(self.env.possible_agents):
+            raise ValueError(
+                f"Expected eval_env with the agents {list(self.env.possible_agents)} of env, got "
+                f"{list(eval_env.possible_agents)}."
+            )
+        if stream_of(eval_env) is not None:
+            checked_limit(self.config.eval_num_samples)
+        return eval_env
+
+
+@register("sb3-ppo", config_class=SB3Config)
+def sb3_ppo(**kwargs: Any) -> SB3Trainer:
+    """PPO of stable-baselines3 over picks of K texts, or of K ways to ask a frozen model."""
+    return SB3Trainer(learner="sb3-ppo", **kwargs)
+
+
+@register("sb3-a2c", config_class=SB3Config)
+def sb3_a2c(**kwargs: Any) -> SB3Trainer:
+    """A2C of stable-baselines3 over picks of K texts, or of K ways to ask a frozen model."""
+    return SB3Trainer(learner="sb3-a2c", **kwargs)
+
+
+@register("sb3-dqn", config_class=SB3Config)
+def sb3_dqn(**kwargs: Any) -> SB3Trainer:
+    """DQN of stable-baselines3 over picks of K texts, or of K ways to ask a frozen model."""
+    return SB3Trainer(learner="sb3-dqn", **kwargs)
+
+
+@register("sb3-maskable-ppo", config_class=SB3Config)
+def sb3_maskable_ppo(**kwargs: Any) -> SB3Trainer:
+    """PPO of sb3-contrib over picks, which knows where there are fewer than K candidates."""
+    return SB3Trainer(learner="sb3-maskable-ppo", **kwargs)
+
+
+def _checked_config(config: Any) -> SB3Config:
+    if config is None:
+        return SB3Config()
+    if not isinstance(config, SB3Config):
+        raise TypeError(f"Expected an SB3Config as config, got {config!r}.")
+    return config

@@ -1,0 +1,1 @@
+"""Teams that are not trained, to compare learners with."""

@@ -1,0 +1,1 @@
+"""Learners that compare the completions of a group with each other."""

@@ -1,0 +1,1 @@
+"""Learners that go by which of two joint actions was better."""

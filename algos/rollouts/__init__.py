@@ -1,0 +1,1 @@
+"""What a team did and what it was paid: sampled, recorded, and added up."""

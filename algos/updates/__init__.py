@@ -1,0 +1,1 @@
+"""From completions with advantages to an optimizer step."""
