@@ -13,7 +13,7 @@ from transformers import AutoModel, BertConfig, BertModel, T5Config, T5Model
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent, RandomAgent
 from motet.algos import ActorCriticConfig, Critic, PPOConfig
-from motet.algos.actor_critics.critic import load_head
+from motet.algos.actor_critics.critic import Read, load_head
 from motet.algos.actor_critics.critic_update import CriticUpdater
 from motet.envs import TextEnv
 
@@ -205,7 +205,7 @@ def test_what_is_saved_judges_as_it_did(tmp_path: Path) -> None:
         learner.save_model(tmp_path / name)
         for folder, critic in zip(folders, learner.critics, strict=True):
             loaded = Critic.from_pretrained(tmp_path / name / folder)
-            read = algos.critic.Read(critic.critic.encode("ab"), 1)
+            read = Read(critic.critic.encode("ab"), 1)
             torch.testing.assert_close(
                 loaded.outputs([read], 100), critic.outputs([read]), rtol=0, atol=0
             )
