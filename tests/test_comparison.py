@@ -135,7 +135,7 @@ def test_every_learner_samples_as_many_completions(name, num_turns):
     ],
 )
 def test_completions_per_row(given, num_turns, completions):
-    entry = Learner(algorithm="magrpo", family="group", **given)
+    entry = Learner(algorithm="magrpo", family="MAGRPO", **given)
     assert entry.completions_per_row(num_turns) == completions
 
 
@@ -228,7 +228,7 @@ def test_rows_have_files_of_their_own():
 def test_what_is_planned(monkeypatch, capsys):
     rows = {
         **LEARNERS,
-        "magrpo, unheard of": Learner(algorithm="magrpo-unheard-of", family="group"),
+        "magrpo, unheard of": Learner(algorithm="magrpo-unheard-of", family="MAGRPO"),
     }
     monkeypatch.setattr(compare_learners, "LEARNERS", rows)
     only = ["magrpo", "magrpo, unheard of", "magrpo, chains"]

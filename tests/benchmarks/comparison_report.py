@@ -20,11 +20,12 @@ from matplotlib.figure import Figure
 GOAL = 0.9
 KEPT_FROM = "## What it shows"
 COLOUR_MAPS: dict[Family, str] = {
-    "group": "Blues",
-    "actor-critic": "Oranges",
+    "MAGRPO": "Blues",
+    "other baselines": "RdPu",
+    "actor-critics": "Oranges",
     "preferences": "Greens",
-    "choices": "Purples",
-    "fixed": "Greys",
+    "stable-baselines3": "Purples",
+    "not trained": "Greys",
 }
 DASHES = ("-", "--", "-.", ":")
 
@@ -222,14 +223,22 @@ SECONDS = Axis("processor seconds of training", lambda point: point.seconds)
 def save_picture(runs: Runs, path: Path, axis: Axis) -> None:
     """Draw a panel for each task and save it."""
     tasks = [task for task in TASKS if any(task in own for own in runs.values())]
+    columns = min(len(tasks), 2)
+    lines = -(-len(tasks) // columns)
     figure, panels = plt.subplots(
-        1, len(tasks), figsize=(4.2 * len(tasks) + 2.4, 4.6), sharey=True, squeeze=False
+        lines, columns, figsize=(5.2 * columns, 4.2 * lines), squeeze=False
     )
-    for task, panel in zip(tasks, panels[0], strict=True):
+    for task, panel in zip(tasks, panels.flat, strict=False):
         draw(panel, {name: own[task] for name, own in runs.items() if task in own}, axis)
-        panel.set(title=TASKS[task].title, xlabel=axis.label, ylim=(0, 1.02))
+        panel.set(
+            title=TASKS[task].title,
+            xlabel=axis.label,
+            ylabel="reward on held-out rows",
+            ylim=(0, 1.02),
+        )
         panel.grid(alpha=0.3)
-    panels[0][0].set_ylabel("reward on held-out rows")
+    for panel in panels.flat[len(tasks) :]:
+        panel.set_visible(False)
     add_legend(figure, runs)
     figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
@@ -260,11 +269,11 @@ def style_of(learner: str) -> dict[str, object]:
     family = LEARNERS[learner].family
     members = [name for name, entry in LEARNERS.items() if entry.family == family]
     place = members.index(learner)
-    shade = 0.4 + 0.55 * (place + 1) / len(members)
+    shade = 0.45 + 0.5 * (place + 1) / len(members)
     return {
         "color": plt.get_cmap(COLOUR_MAPS[family])(shade),
         "linestyle": DASHES[place % len(DASHES)],
-        "linewidth": 1.0 if family == "fixed" else 1.6,
+        "linewidth": 1.0 if family == "not trained" else 1.8,
     }
 
 

@@ -18,7 +18,9 @@ BUDGET = 1600
 # by side, "choices" are the steps of a learner that picks how each frozen writer is asked, and
 # teams that are not trained spend nothing.
 Spending = Literal["trees", "chains", "choices", "nothing"]
-Family = Literal["group", "actor-critic", "preferences", "choices", "fixed"]
+Family = Literal[
+    "MAGRPO", "other baselines", "actor-critics", "preferences", "stable-baselines3", "not trained"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,47 +177,49 @@ _CRITIC: dict[str, Any] = {"critic_learning_rate": 1e-3}
 _PPO: dict[str, Any] = {**_CRITIC, "train_batch_size": None, "num_iterations": 2}
 
 LEARNERS = {
-    "magrpo": Learner(algorithm="magrpo", family="group"),
+    "magrpo": Learner(algorithm="magrpo", family="MAGRPO"),
     "magrpo, mean only": Learner(
-        algorithm="magrpo", family="group", settings={"advantage_normalization": False}
+        algorithm="magrpo", family="MAGRPO", settings={"advantage_normalization": False}
     ),
     "magrpo, crossed": Learner(
-        algorithm="magrpo", family="group", joint_mode="cross", num_generations={1: 8, 2: 2}
+        algorithm="magrpo", family="MAGRPO", joint_mode="cross", num_generations={1: 8, 2: 2}
     ),
-    "magrpo, by turn": Learner(algorithm="magrpo", family="group", settings={"group_by": "turn"}),
-    "magrpo, by batch": Learner(algorithm="magrpo", family="group", settings={"group_by": "batch"}),
+    "magrpo, by turn": Learner(algorithm="magrpo", family="MAGRPO", settings={"group_by": "turn"}),
+    "magrpo, by batch": Learner(
+        algorithm="magrpo", family="MAGRPO", settings={"group_by": "batch"}
+    ),
     "magrpo, chains": Learner(
         algorithm="magrpo-chains",
-        family="group",
+        family="MAGRPO",
         spending="chains",
         num_generations={2: 10},
         num_turns=(2,),
     ),
-    "marloo": Learner(algorithm="marloo", family="group"),
-    "mareinforce": Learner(algorithm="mareinforce", family="group"),
+    "marloo": Learner(algorithm="marloo", family="other baselines"),
+    "mareinforce": Learner(algorithm="mareinforce", family="other baselines"),
     "maremax": Learner(
-        algorithm="maremax", family="group", greedy=True, num_generations={1: 7, 2: 2}
+        algorithm="maremax", family="other baselines", greedy=True, num_generations={1: 7, 2: 2}
     ),
-    "maremax-group": Learner(algorithm="maremax-group", family="group"),
-    "rae": Learner(algorithm="rae", family="group"),
-    "iac": Learner(algorithm="iac", family="actor-critic", settings=_CRITIC, **_EPISODES),
-    "maac": Learner(algorithm="maac", family="actor-critic", settings=_CRITIC, **_EPISODES),
-    "ippo": Learner(algorithm="ippo", family="actor-critic", settings=_PPO, **_EPISODES),
-    "mappo": Learner(algorithm="mappo", family="actor-critic", settings=_PPO, **_EPISODES),
+    "maremax-group": Learner(algorithm="maremax-group", family="other baselines"),
+    "rae": Learner(algorithm="rae", family="other baselines"),
+    "iac": Learner(algorithm="iac", family="actor-critics", settings=_CRITIC, **_EPISODES),
+    "maac": Learner(algorithm="maac", family="actor-critics", settings=_CRITIC, **_EPISODES),
+    "ippo": Learner(algorithm="ippo", family="actor-critics", settings=_PPO, **_EPISODES),
+    "mappo": Learner(algorithm="mappo", family="actor-critics", settings=_PPO, **_EPISODES),
     "madpo": Learner(algorithm="madpo", family="preferences"),
     "marlhf": Learner(
         algorithm="marlhf", family="preferences", settings={"reward_learning_rate": 1e-3}
     ),
     "sb3-ppo": Learner(
-        algorithm="sb3-ppo", family="choices", spending="choices", settings={"n_steps": 4}
+        algorithm="sb3-ppo", family="stable-baselines3", spending="choices", settings={"n_steps": 4}
     ),
     "sb3-a2c": Learner(
-        algorithm="sb3-a2c", family="choices", spending="choices", settings={"n_steps": 4}
+        algorithm="sb3-a2c", family="stable-baselines3", spending="choices", settings={"n_steps": 4}
     ),
-    "sb3-dqn": Learner(algorithm="sb3-dqn", family="choices", spending="choices"),
-    "frozen": Learner(algorithm="frozen", family="fixed", spending="nothing"),
-    "best-of-n": Learner(algorithm="best-of-n", family="fixed", spending="nothing"),
-    "pipeline": Learner(algorithm="pipeline", family="fixed", spending="nothing"),
-    "discussion": Learner(algorithm="discussion", family="fixed", spending="nothing"),
-    "random": Learner(algorithm="random", family="fixed", spending="nothing"),
+    "sb3-dqn": Learner(algorithm="sb3-dqn", family="stable-baselines3", spending="choices"),
+    "frozen": Learner(algorithm="frozen", family="not trained", spending="nothing"),
+    "best-of-n": Learner(algorithm="best-of-n", family="not trained", spending="nothing"),
+    "pipeline": Learner(algorithm="pipeline", family="not trained", spending="nothing"),
+    "discussion": Learner(algorithm="discussion", family="not trained", spending="nothing"),
+    "random": Learner(algorithm="random", family="not trained", spending="nothing"),
 }
