@@ -274,7 +274,7 @@ def test_a_small_run_counts_what_it_samples(monkeypatch):
     monkeypatch.setattr("comparison_run.SAMPLING", {"max_new_tokens": 4, "temperature": 0.7})
     before = CountedAgent.completions
     result = do(
-        RunWork(learner="magrpo", task="budget", seed=0, budget=400, num_points=2, num_samples=1)
+        RunWork(learner="magrpo", task="length-2", seed=0, budget=400, num_points=2, num_samples=1)
     )
     assert [point.completions for point in result.points] == [0, 200, 400]
     assert [point.env_steps for point in result.points] == [0, 100, 200]  # all of two agents
