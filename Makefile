@@ -96,7 +96,7 @@ bench-gpu: $(READY) ## the comparison of `make bench` on one CUDA GPU: five minu
 	$(BIN)/python tests/benchmarks/bench_gpu.py $(ARGS)
 
 # Every run that is done leaves a file in out/compare/, so that it can be stopped and gone on with.
-compare: $(READY) ## train every learner on four tasks from five seeds: hours
+compare: $(READY) ## train the learners on four tasks from five seeds: hours
 	$(BIN)/python tests/benchmarks/compare_learners.py $(ARGS)
 
 clean: ## remove everything that was built

@@ -105,6 +105,17 @@ class GreedyAgent(Agent, Protocol):
 
 
 @runtime_checkable
+class TeamAgent(Agent, Protocol):
+    """An agent that says for whom it acts: where that is several, it is asked for all at once.
+
+    Attributes:
+        names: agents that it plays, in the order in which it is asked for them.
+    """
+
+    names: tuple[str, ...]
+
+
+@runtime_checkable
 class CachingAgent(Agent, Protocol):
     """An agent that can keep what it has computed from one call of `act` to the next."""
 

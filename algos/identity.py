@@ -29,7 +29,7 @@ def run_identity(
         samplers: agents as they sample.
         updaters: of the policies that are trained.
     """
-    return _of_env(env) | _of_team(samplers, updaters)
+    return env_identity(env) | _of_team(samplers, updaters)
 
 
 def check_identity(found: Mapping[str, str], own: Mapping[str, str]) -> None:
@@ -50,12 +50,13 @@ def check_identity(found: Mapping[str, str], own: Mapping[str, str]) -> None:
         )
 
 
-def _of_env(env: ParallelTextEnv) -> dict[str, str]:
+def env_identity(env: ParallelTextEnv) -> dict[str, str]:
+    """Return what can be told of an env, by name."""
     inner = text_env_of(env)
     if inner is None:
         return {"env": type(env.unwrapped if hasattr(env, "unwrapped") else env).__name__}
     rows = "a stream" if stream_of(env) is not None else str(len(inner.dataset))
-    return {"rows": rows, "num_turns": str(inner.num_turns)}
+    return {"env": str(inner), "rows": rows, "num_turns": str(inner.num_turns)}
 
 
 def _of_team(samplers: Mapping[str, Agent], updaters: Sequence[PolicyUpdater]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from motet.algos.config import TrainerConfig
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.envs import RewardProcessor, TextEnv
 from motet.envs.simulator import text_env_of
+from motet.envs.views.joint_view import is_vector
 
 
 class TaskParts(TypedDict, total=False):
@@ -119,7 +120,7 @@ def check_parallel_env(name: str, env: object) -> None:
     """Raise where something is no env that rollouts can be collected from.
 
     Raises:
-        TypeError: with what it lacks.
+        TypeError: with what it lacks, or where it is one of numbers.
     """
     if isinstance(env, str):
         raise TypeError(f"Expected an env as {name}, got the text {env!r}; use envs.make({env!r}).")
@@ -130,6 +131,21 @@ def check_parallel_env(name: str, env: object) -> None:
             f"Expected a parallel env with reset, step and clone as {name}, got "
             f"{type(env).__name__} without {', '.join(missing)}."
         )
+    _check_texts(name, env)
+
+
+def _check_texts(name: str, env: Any) -> None:
+    """Raise where a view shows numbers; an env need not have spaces."""
+    seen, acted = (getattr(env, f"{what}_space", None) for what in ("observation", "action"))
+    if not callable(seen) or not callable(acted):
+        return
+    for agent in env.possible_agents:
+        if is_vector([seen(agent)], [acted(agent)]):
+            raise TypeError(
+                f"Expected an env of texts as {name}, got {env}, which shows {agent} numbers and "
+                "takes numbers; learners of stable-baselines3 (sb3-ppo, ...) train in it, all "
+                "others in the env of texts inside."
+            )
 
 
 def _check_env_settings(env: TextEnv, config: TrainerConfig) -> None:

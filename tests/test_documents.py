@@ -214,6 +214,35 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), target
 
 
+def test_the_tree_names_files_that_there_are() -> None:
+    _, _, tree = DOCUMENTS[0].read_text(encoding="utf-8").partition("\n```\nenvs/")
+    folders: list[str] = []
+    tree = "envs/" + tree.partition("```")[0]
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, *words = line.split()
+        folders[depth:] = [name.rstrip("/")]
+        assert ROOT.joinpath(*folders).is_dir() == name.endswith("/"), line
+        folder = ROOT.joinpath(*folders) if name.endswith("/") else ROOT.joinpath(*folders[:-1])
+        for word in words:
+            if word.rstrip(".,:;").endswith(".py"):
+                assert (folder / word.rstrip(".,:;")).is_file(), line
+    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("[ae]*/**/__init__.py")}
+    for package in packages - {Path("examples")}:
+        assert f"  {package.name}/ " in tree or f"\n{package}/ " in f"\n{tree}", package
+
+
+def test_every_metric_is_in_the_glossary() -> None:
+    glossary = DOCUMENTS[0].read_text(encoding="utf-8").partition("## Metrics")[2]
+    logged = {
+        name
+        for path in (ROOT / "algos").rglob("*.py")
+        for name in re.findall(r'"((?:train|rollout|time)/\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(logged) > 20
+    assert [name for name in sorted(logged) if f"`{name}`" not in glossary] == []
+
+
 # --- the reader itself ----------------------------------------------------------------------------
 
 SAMPLE = f"""# Title

@@ -282,4 +282,10 @@ def load_pick_agents(
                 )
             team[name] = agent
     order = next(iter(team.values())).offers.agent_names
+    missing = [name for name in order if name not in team]
+    if missing:
+        raise ValueError(
+            f"Expected a policy for each of {list(order)} in {folder}, got none for {missing}; "
+            "copy all that save_model wrote."
+        )
     return {name: team[name] for name in order}

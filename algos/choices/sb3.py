@@ -39,6 +39,7 @@ import numpy as np
 from motet.agents import Agent
 from motet.algos.checkpoint import read_checkpoint, write_checkpoint
 from motet.algos.checks import check_wandb, checked_loggers, warn_if_one_turn
+from motet.algos.choices.offer_files import described
 from motet.algos.choices.pick_agent import PickAgent
 from motet.algos.choices.pick_env import (
     check_all_act,
@@ -53,6 +54,7 @@ from motet.algos.choices.sb3_model import make_model, model_arguments, model_sta
 from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
 from motet.algos.choices.turn_meter import TurnMeter
 from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.identity import check_identity, env_identity
 from motet.algos.logger import (
     ConsoleLogger,
     JSONLLogger,
@@ -225,6 +227,13 @@ class SB3Trainer:
         """
         write_checkpoint(output_dir, self.state_dict(), self._kept_settings(), self._learner)
 
+    def made_of(self) -> dict[str, str]:
+        """Return what a run that goes on has in common with this one, besides the settings."""
+        agent = next(iter(self.agents.values()))
+        assert isinstance(agent, PickAgent)  # made here
+        offers = {name: str(value) for name, value in described(agent.offers).items()}
+        return env_identity(self.env) | offers
+
     def state_dict(self) -> dict[str, Any]:
         """Return what changes while training, as it is where a rollout begins or a run has ended.
 
@@ -232,6 +241,7 @@ class SB3Trainer:
             TypeError: as `save_checkpoint`.
         """
         return {
+            "made_of": self.made_of(),
             "model": model_state(self.model, self._randomness.get_state()),
             "meter": self._meter.get_state(),
             "run_start": self._run_start,
@@ -239,7 +249,12 @@ class SB3Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring the trainer into a state that `state_dict` of one made alike returned."""
+        """Bring the trainer into a state that `state_dict` of one made alike returned.
+
+        Raises:
+            ValueError: where it is that of another env or other picks; nothing is changed.
+        """
+        check_identity(state["made_of"], self.made_of())
         self._randomness.set_state(set_model_state(self.model, state["model"]))
         self._meter.set_state(state["meter"])
         self._run_start, self._reported = state["run_start"], state["reported"]

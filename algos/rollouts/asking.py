@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from motet.agents import Agent, Completion
-from motet.agents.agent import wants_contexts
+from motet.agents.agent import TeamAgent, wants_contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ def ask(
 
     Raises:
         TypeError: where an agent answers in another shape than asked for.
+        ValueError: where one that acts for several is not asked for all of them.
     """
     asked: dict[int, list[int]] = {}
     for place, question in enumerate(questions):
@@ -55,6 +56,7 @@ def ask(
     answers: list[tuple[Completion, ...]] = [()] * len(questions)
     for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
         agent = agents[questions[places[0]].name]
+        _check_asked(agent, [questions[place].name for place in places])
         told: dict[str, Any] = {}
         if wants_contexts(agent):
             told["contexts"] = [questions[place].context for place in places]
@@ -68,6 +70,21 @@ def ask(
         for place, group in zip(places, groups, strict=True):
             answers[place] = tuple(group)
     return answers
+
+
+def _check_asked(agent: Agent, asked: Sequence[str]) -> None:
+    """An agent for several takes observations by place: others in their place would go unseen."""
+    if not isinstance(agent, TeamAgent) or len(agent.names) < 2:
+        return
+    names = tuple(asked[: len(agent.names)])
+    renamed = len(set(names)) == len(names) and not set(names) & set(agent.names)
+    whole = list(names) * (len(asked) // len(agent.names)) == list(asked)
+    if not whole or not (names == agent.names or renamed):
+        raise ValueError(
+            f"Expected one agent that acts for {list(agent.names)} to be asked for all of them, in "
+            f"this order and in every turn, got {list(asked[:8])}; put it under all of these "
+            "names, or use agents that act for one each."
+        )
 
 
 def _check_answers(agent: Agent, groups: object, wanted: int, num_generations: int) -> None:

@@ -17,11 +17,12 @@ from tiny import (
 )
 from transformers import AutoModelForCausalLM
 
+from motet import algos
 from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, evaluate
 from motet.algos.updates.batch import Sample, collate
 from motet.algos.updates.log_probs import completion_log_probs
-from motet.envs import RewardProcessors, TextEnv, make
+from motet.envs import PickOfK, RewardProcessors, TextEnv, make
 from motet.envs.wrappers import PromptTemplate
 
 NAMES = ("agent_0", "agent_1")
@@ -377,6 +378,16 @@ def test_any_env_over_strings_is_trained_over_seeded_resets_with_rewards_of_each
     trainer.train()
     assert trainer.num_env_steps == 60 * 4 * 8
     assert trainer.evaluate(num_samples=10).metrics["reward_mean"] > 0.9
+
+
+def test_an_env_of_numbers_is_refused_before_it_is_played() -> None:
+    texts, picks = matching_env(), PickOfK(matching_env(), ["a", "b"])
+    team = dict.fromkeys(texts.possible_agents, tiny_agent())
+    for name in ("magrpo", "frozen"):
+        with pytest.raises(TypeError, match=r"an env of texts as env, got .* numbers"):
+            algos.make(name, picks, team)
+        with pytest.raises(TypeError, match=r"an env of texts as eval_env, got .* numbers"):
+            algos.make(name, texts, team, eval_env=picks)
 
 
 def test_an_evaluation_env_has_the_same_agents() -> None:

@@ -489,6 +489,15 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         algos.make("sb3-ppo", env, None, longer).train(resume_from=tmp_path)
     with pytest.raises(FileNotFoundError, match="a folder that save_checkpoint wrote"):
         algos.make("sb3-ppo", env, None, config()).train(resume_from=tmp_path / "none")
+    lengths, names = make("story-length-ratio-v0"), make("story-name-match-v0")  # ten rows each
+    algos.make("sb3-ppo", lengths, None, config()).save_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match="env: story-length-ratio-v0 there, story-name-match-v0 h"):
+        algos.make("sb3-ppo", names, None, config()).train(resume_from=tmp_path)
+    ask = {"candidates": None}
+    algos.make("sb3-ppo", PickOfK(env, ["a", "b"]), None, config(**ask)).save_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match=r"texts: .*'b'.* there, .*'c'.* here"):
+        other = algos.make("sb3-ppo", PickOfK(env, ["a", "c"]), None, config(**ask))
+        other.train(resume_from=tmp_path)
 
 
 def test_a_longer_run_begins_as_a_shorter_one_and_a_second_one_goes_on(tmp_path: Path) -> None:
@@ -717,6 +726,29 @@ def test_requests_that_an_agent_does_not_understand() -> None:
         agent.act("abc")
     with pytest.raises(ValueError, match="num_generations of at least 1, got 0"):
         agent.act(["a"], 0)
+
+
+def test_a_policy_of_the_team_is_not_asked_for_some_of_it() -> None:
+    """Two prompts of one agent are not one of each."""
+    together, env = learnt("sb3-ppo", "centralised").agents["agent_0"], two_turns()
+    wrong: list[tuple[Any, Any]] = [
+        (env, {"agent_0": FixedAgent("a"), "agent_1": together}),
+        (two_turns(acting=lambda turn: ["agent_0"]), dict.fromkeys(NAMES, together)),
+        (env, algos.Pipeline(dict.fromkeys(NAMES, together))),
+        (two_turns(agent_names=NAMES[::-1]), dict.fromkeys(NAMES, together)),
+    ]
+    for each, team in wrong:
+        with pytest.raises(ValueError, match=r"acts for \['agent_0', 'agent_1'\] to be asked for"):
+            algos.evaluate(each, team)
+    renamed = two_turns(agent_names=["x", "y"])
+    assert algos.evaluate(renamed, dict.fromkeys("xy", together)).metrics["reward_mean"] > 0
+
+
+def test_a_team_that_was_saved_in_part_is_not_loaded(tmp_path: Path) -> None:
+    learnt("sb3-ppo").save_model(tmp_path)
+    (tmp_path / "agent_1").rename(tmp_path.parent / "elsewhere")
+    with pytest.raises(ValueError, match=r"a policy for each of .*, got none for \['agent_1'\]"):
+        load_pick_agents(tmp_path)
 
 
 def test_parts_that_cannot_be_saved_are_asked_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Train every learner on four tasks from five seeds, and report what they reach.
+"""Train the learners on four tasks from five seeds, and report what they reach.
 
 Every run samples as many completions as every other while training (`comparison_rows.py` says how
 the learners spend them, and with which settings), and is evaluated on held-out rows at even

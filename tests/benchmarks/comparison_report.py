@@ -88,7 +88,7 @@ def report(runs: Runs) -> str:
             f"Two embedded models per team, {budget:,} completions sampled by each run while "
             "training (both agents and all turns together), seeds "
             f"{', '.join(map(str, seeds))}. Rewards are those of held-out rows, as a share of the "
-            "best return; intervals hold 95 % of stratified bootstrap draws over seeds and tasks "
+            "best return; intervals hold 95 % of bootstrap draws of the seeds, task by task "
             "([Agarwal et al. 2021](https://arxiv.org/abs/2108.13264)).",
             "",
             "```bash",
@@ -101,15 +101,16 @@ def report(runs: Runs) -> str:
             "## Reward after training",
             "",
             "Interquartile mean over seeds; over all tasks together only where a learner ran on "
-            "all of them.",
+            "all of them. Teams that are not trained write as they are: `best-of-n` is an oracle, "
+            "which is shown the rewards of these very episodes and plays the best of several "
+            "tries, and in `pipeline` and `discussion` agents read each other within the turn.",
             "",
             *reward_table(runs),
             "",
             f"## Until the reward is {GOAL}",
             "",
             "Median over the seeds that got there, of completions and of processor seconds "
-            "(sampling and updates, no evaluations), and how many got there. What a learner knows "
-            "before it trains costs nothing.",
+            "(sampling and updates, no evaluations), and how many got there, of those that train.",
             "",
             *cost_table(runs),
             "",
@@ -144,6 +145,8 @@ def cost_table(runs: Runs) -> list[str]:
     tasks = [task for task in TASKS if any(task in own for own in runs.values())]
     lines = header(["learner", *(TASKS[task].title for task in tasks)])
     for learner, own in runs.items():
+        if LEARNERS[learner].spending == "nothing":
+            continue  # what such a team costs is paid at each answer, and not before
         cells = [cost(own[task]) if task in own else "" for task in tasks]
         lines.append(row([f"`{learner}`", *cells]))
     return lines

@@ -4,6 +4,10 @@ Every run samples the same number of completions while training, over all agents
 ones included: that is what a step of a language-model learner costs. How many there are in a row's
 tree follows from the learner's `num_generations`; the number of passes over the rows follows from
 that and from the budget, which has to be a whole number of passes.
+
+Left out: `grpo` (`magrpo` with other defaults), `sb3-maskable-ppo` (`sb3-ppo` where nothing is
+masked), `scripted` (whatever is given), and `centralised-magrpo` (the embedded model does not write
+the tags by which its text is parted).
 """
 
 from collections.abc import Mapping
