@@ -29,9 +29,7 @@ def test_registering_a_partial_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motet.algos.registration.registry", dict(registry))
     for _ in range(2):
         algos.register("halved")(functools.partial(MAGRPOTrainer, baseline=lambda r: r / 2))
-    with pytest.raises(
-        ValueError, match=r"got 'halved', which is motet\.algos\.group\.magrpo"
-    ):
+    with pytest.raises(ValueError, match=r"got 'halved', which is motet\.algos\.group\.magrpo"):
         algos.register("halved")(algos.marloo)
 
 
