@@ -91,6 +91,8 @@ from motet.algos.updates.batch import Batch
 from motet.algos.updates.kl import kl_costs, mean_token_kl
 from motet.algos.updates.ratio_statistics import RatioStatistics
 
+_FOLDER = "critic"
+
 TARGET_KL_FACTOR = 1.5
 """How far beyond `target_kl` a pass may end, as in Spinning Up and stable-baselines3."""
 
@@ -133,6 +135,11 @@ class ActorCriticTrainer(Trainer):
         **options: Unpack[TrainerOptions],
     ) -> None:
         super().__init__(env, agents, config, **options)
+        if _FOLDER in self.agents:
+            raise ValueError(
+                f"Expected another name for an agent than {_FOLDER!r}, which critics are saved "
+                "under."
+            )
         self.with_state = central
         self.critics = make_critics(
             self.updaters, self.config, central=central, model=critic, tokenizer=critic_tokenizer
@@ -210,7 +217,7 @@ class ActorCriticTrainer(Trainer):
         """
         super().save_model(output_dir)
         for critic in self.critics:
-            folder = Path(output_dir) / "critic"
+            folder = Path(output_dir) / _FOLDER
             critic.save_pretrained(folder if critic.name == CENTRAL else folder / critic.name)
 
     def state_dict(self) -> dict[str, Any]:

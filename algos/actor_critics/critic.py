@@ -173,8 +173,11 @@ class Critic(nn.Module):
 
 
 def trunk_of(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy of a model's weights without its head, without adapters, and trainable."""
-    twin = plain_copy(model)
+    """Return a copy of a model's weights without its head, without adapters, and trainable.
+
+    It is in float32, since small updates vanish in 16 bits.
+    """
+    twin = plain_copy(model).float()
     return twin.base_model
 
 
@@ -196,7 +199,6 @@ def loaded_trunk(
             raise ValueError(
                 f"Expected no critic_tokenizer with the name {str(critic)!r}, which has one."
             )
-        # small updates vanish in 16 bits
         model = AutoModel.from_pretrained(critic, dtype=torch.float32)
         return model, AutoTokenizer.from_pretrained(critic)
     if not isinstance(critic, PreTrainedModel):

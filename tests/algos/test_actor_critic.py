@@ -298,6 +298,24 @@ def test_the_plain_base_of_adapters_is_a_critic_that_is_trained() -> None:
         assert base is not own
 
 
+def test_a_critic_of_16_bit_policies_has_32_bits() -> None:
+    agents = team()
+    for agent in agents.values():
+        agent.model.to(torch.bfloat16)
+    learner = algos.make("iac", matching_env(), agents, config("iac"))
+    for critic in learner.critics:
+        assert {weight.dtype for weight in critic.critic.parameters()} == {torch.float32}
+    assert agents["agent_0"].model.dtype == torch.bfloat16
+    assert learner.update(learner.collect([0]))["train/num_critic_steps"] == 2
+
+
+def test_an_agent_is_not_saved_under_the_critics_name() -> None:
+    env = matching_env(agent_names=["author", "critic"])
+    agents = {"author": letter_agent(), "critic": letter_agent(1)}
+    with pytest.raises(ValueError, match="another name for an agent than 'critic'"):
+        algos.make("mappo", env, agents, config("mappo"))
+
+
 def waiting_env() -> TextEnv:
     return TextEnv(
         [{"prompt": letter} for letter in "abcd"],
