@@ -186,6 +186,37 @@ def test_critics_have_a_learning_rate_of_their_own_and_the_schedule(name: str, k
     assert critic.head.output.bias.abs().tolist() == pytest.approx([0.05, 0.05], rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 0),
+        ({"ent_coef": 0.01}, 1),
+        ({"critic": "shared"}, 1),
+        ({"advantage_normalization": False}, 1),
+    ],
+)
+def test_where_all_earned_the_same_what_the_critic_gets_wrong_is_not_blown_up(
+    changes: dict[str, Any], steps: int
+) -> None:
+    env = TextEnv([{"prompt": letter} for letter in "abcd"], lambda a, b: [1.0] * len(a))
+    learner = algos.make("iac", env, team(), config("iac", **changes))
+    for critic in learner.critics:  # one that tells prompts apart where there is nothing to tell
+        torch.nn.init.normal_(critic.head.output.weight)
+    caught = []
+    for updater in learner.updaters:
+        weights = updater.policy.model.lm_head.weight
+        updater.optimizer.register_step_pre_hook(
+            lambda *_, weights=weights: caught.append(float(weights.grad.norm()))
+        )
+    metrics = learner.update(learner.collect([0, 1, 2, 3]))
+    assert metrics["train/num_optimizer_steps"] == len(caught) == 2 * steps
+    normalizes = "advantage_normalization" not in changes
+    assert metrics["train/frac_zero_std_groups"] == float(normalizes)
+    assert metrics["train/value_loss"] > 0
+    if "critic" in changes:  # the value loss does not reach the output head, and nothing else is
+        assert caught == [0.0, 0.0]
+
+
 def test_target_kl_leaves_out_later_passes() -> None:
     passes = {}
     for target_kl in (None, 1e-9):
