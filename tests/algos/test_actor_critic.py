@@ -384,11 +384,11 @@ def test_moments_follow_the_targets_and_values_are_of_their_size() -> None:
     assert said.tolist() == pytest.approx([1000.0], abs=0.1)
 
 
-def encoder() -> BertModel:
+def encoder(context: int = 64) -> BertModel:
     return BertModel(
         BertConfig(
             vocab_size=5, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=8, max_position_embeddings=64,
+            intermediate_size=8, max_position_embeddings=context,
         )
     )  # fmt: skip
 
@@ -477,6 +477,14 @@ def test_a_text_beyond_the_critics_context_is_refused() -> None:
     env = TextEnv([{"prompt": "a" * 40}], lambda a, b: [0.0] * len(a))
     learner = algos.make("mappo", env, team(), config("mappo"))
     with pytest.raises(ValueError, match=r"at most 64 tokens for the critic, got \d+ for"):
+        learner.update(learner.collect([0]))
+
+
+def test_an_own_prompt_beyond_the_context_of_a_critic_with_the_same_tokens_is_refused() -> None:
+    env = TextEnv([{"prompt": "a" * 40}], lambda a, b: [0.0] * len(a))
+    options = {"critic": encoder(context=16), "critic_tokenizer": letter_agent().tokenizer}
+    learner = algos.make("iac", env, team(), config("iac"), **options)
+    with pytest.raises(ValueError, match=r"at most 16 tokens for the critic, got \d+ for 'aaa"):
         learner.update(learner.collect([0]))
 
 
