@@ -113,8 +113,9 @@ def warn_if_nothing_learnt(*, stepped: bool) -> None:
     if not stepped:
         warnings.warn(
             "No optimizer step was taken: in every group all completions earned the same, so "
-            "that there was nothing to prefer. Check the reward function, or raise "
-            "num_generations or the temperature.",
+            "that there was nothing to prefer, or were cut while mask_truncated_completions leaves "
+            "those out. Check the reward function, or raise num_generations, the temperature or "
+            "max_new_tokens.",
             stacklevel=4,
         )
 

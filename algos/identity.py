@@ -72,26 +72,26 @@ def _of_team(samplers: Mapping[str, Agent], updaters: Sequence[PolicyUpdater]) -
         parts[name] = f"{own}, {agent.generation}"
         kept = [weight for weight in agent.model.parameters() if id(weight) not in trained]
         if kept and id(agent.model) not in known:
-            known[id(agent.model)] = _digest(kept)
+            known[id(agent.model)] = digest(kept)
         if kept:
             parts[f"weights of {name} that are not trained"] = known[id(agent.model)]
     for each in updaters:
         reference = each.reference_weights()
         if reference:
-            parts[f"reference of {each.policy.name}"] = _digest(reference)
+            parts[f"reference of {each.policy.name}"] = digest(reference)
     return parts
 
 
 @torch.no_grad()
-def _digest(weights: Iterable[Tensor]) -> str:
+def digest(weights: Iterable[Tensor]) -> str:
     """Return a short text that other weights, their shapes, or another precision change.
 
     Large ones are sampled, so that billions take no time; what touches no sampled number is missed.
     """
-    digest = 0
+    found = 0
     for weight in weights:
         flat = weight.detach().reshape(-1)
         some = flat[:: max(1, len(flat) // _SAMPLE)].cpu().contiguous()
         told = f"{tuple(weight.shape)} {weight.dtype}".encode()
-        digest = zlib.crc32(some.view(torch.uint8).numpy().tobytes(), zlib.crc32(told, digest))
-    return f"{digest:08x}"
+        found = zlib.crc32(some.view(torch.uint8).numpy().tobytes(), zlib.crc32(told, found))
+    return f"{found:08x}"

@@ -38,16 +38,19 @@ How this departs from the papers:
 4. `target_kl` is looked at after a pass, and the mean over its tokens counts.
 5. Values are of what was there before anybody acted. None takes actions: such a baseline would bias
    the policy gradient.
-6. Advantages are standardised over the rollout, per agent, not over a minibatch.
+6. Advantages are standardised over the rollout, per agent, not over a minibatch. An agent whose
+   completions all earned the same at each turn is left out of the rollout's policy steps, or
+   trained on a KL, an entropy bonus or a shared trunk's value loss alone: its advantages are what
+   the critic is wrong by, which elsewhere is blown up to a standard deviation of 1.
 
 Pitfalls: a critic with a trunk of its own is another model in memory for each policy, with AdamW's
 two numbers per weight, also where policies are LoRA adapters of one base: give `critic=` a smaller
 model, or set `critic="shared"` in the config, where `vf_coef` decides how far the value loss bends
 the policy. At first a critic says 0, later with `normalize_values` the mean: until it knows more,
 completions are compared with those of all other prompts. `clip_range_vf` is in the unit of the
-critic's outputs. Where a task is solved, standardised advantages are noise as large as ever: bring
-the learning rate down (`lr_scheduler_type="linear"`). A central critic's context has to hold all
-prompts and the env's transcripts.
+critic's outputs. Where a task is all but solved, standardised advantages are noise as large as
+ever: bring the learning rate down (`lr_scheduler_type="linear"`). A central critic's context has to
+hold all prompts and the env's transcripts.
 
     algos.make("mappo", env, team, algos.PPOConfig(critic_learning_rate=1e-4)).train()
 """
@@ -79,7 +82,12 @@ from motet.algos.actor_critics.judgement import (
     judged_groups,
 )
 from motet.algos.actor_critics.shared_critic import SharedCritic
-from motet.algos.actor_critics.value_targets import Place, Targets, tree_targets
+from motet.algos.actor_critics.value_targets import (
+    Place,
+    Targets,
+    tree_targets,
+    without_spread,
+)
 from motet.algos.config import TrainerConfig
 from motet.algos.metrics import turn_metrics
 from motet.algos.parts import TeamMember
@@ -90,6 +98,8 @@ from motet.algos.trainer import Trainer, TrainerOptions
 from motet.algos.updates.batch import Batch
 from motet.algos.updates.kl import kl_costs, mean_token_kl
 from motet.algos.updates.ratio_statistics import RatioStatistics
+
+_FOLDER = "critic"
 
 TARGET_KL_FACTOR = 1.5
 """How far beyond `target_kl` a pass may end, as in Spinning Up and stable-baselines3."""
@@ -133,6 +143,11 @@ class ActorCriticTrainer(Trainer):
         **options: Unpack[TrainerOptions],
     ) -> None:
         super().__init__(env, agents, config, **options)
+        if _FOLDER in self.agents:
+            raise ValueError(
+                f"Expected another name for an agent than {_FOLDER!r}, which critics are saved "
+                "under."
+            )
         self.with_state = central
         self.critics = make_critics(
             self.updaters, self.config, central=central, model=critic, tokenizer=critic_tokenizer
@@ -169,8 +184,11 @@ class ActorCriticTrainer(Trainer):
         Returns:
             `turn_k/...` and `train/...` metrics.
         """
-        metrics = turn_metrics(rollout, rollout_returns(rollout, self.config.discount))
+        returns = rollout_returns(rollout, self.config.discount)
+        metrics = turn_metrics(rollout, returns)
         costs = self._costs(rollout, metrics)
+        if costs is not None:
+            returns = rollout_returns(rollout, self.config.discount, costs)
         judgements = [self._judged(critic, rollout) for critic in self.critics]
         values = {place: own for each in judgements for place, own in each.values().items()}
         targets = tree_targets(
@@ -184,15 +202,21 @@ class ActorCriticTrainer(Trainer):
         metrics |= explained(values, targets)
         for judgement in judgements:
             judgement.observe(targets)
+        normalize = self.config.advantage_normalization is not False
+        silent = without_spread(rollout, returns) if normalize else frozenset()
         groups = judged_groups(
             rollout,
             targets,
             [each for each in judgements if isinstance(each.critic, SharedCritic)],
-            normalize=self.config.advantage_normalization is not False,
+            normalize=normalize,
             token_level=self.config.token_level,
+            silent=silent,
         )
+        telling = [group for group in groups if group.agent not in silent]
+        metrics["train/frac_zero_std_groups"] = 1 - len(telling) / max(len(groups), 1)
+        others = self.config.kl_loss_coef or self.config.ent_coef or self.config.critic == "shared"
         self._passes = []
-        metrics |= self.optimize(groups)
+        metrics |= self.optimize(groups if others else telling)
         if self._passes:
             metrics["train/approx_kl"] = self._passes[-1][0]
             metrics["train/num_iterations"] = float(len(self._passes))
@@ -210,7 +234,7 @@ class ActorCriticTrainer(Trainer):
         """
         super().save_model(output_dir)
         for critic in self.critics:
-            folder = Path(output_dir) / "critic"
+            folder = Path(output_dir) / _FOLDER
             critic.save_pretrained(folder if critic.name == CENTRAL else folder / critic.name)
 
     def state_dict(self) -> dict[str, Any]:

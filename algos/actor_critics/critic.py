@@ -117,7 +117,11 @@ class Critic(nn.Module):
 
         Returns:
             (E, N) for each read, on the CPU.
+
+        Raises:
+            ValueError: where one does not fit into the trunk's context.
         """
+        self._check_lengths(reads)
         found: dict[Read, Tensor] = {}
         for batch in read_batches(reads, max_tokens):
             parts = torch.split(self(batch).cpu(), [read.num_values for read in batch])
@@ -125,20 +129,8 @@ class Critic(nn.Module):
         return [found[read] for read in reads]
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return a text's tokens.
-
-        Raises:
-            ValueError: where it does not fit into the trunk's context.
-        """
+        """Return a text's tokens."""
         ids: list[int] = self.tokenizer(text)["input_ids"]
-        config = self.trunk.config.get_text_config()
-        limit = getattr(config, "max_position_embeddings", None)  # not all have it
-        if limit is not None and len(ids) > limit:
-            raise ValueError(
-                f"Expected a text of at most {limit} tokens for the critic, got {len(ids)} for "
-                f"{text[:60]!r}...; shorten the prompts, or give critic= a model with a longer "
-                "context."
-            )
         return tuple(ids)
 
     @torch.no_grad()
@@ -160,6 +152,17 @@ class Critic(nn.Module):
         self.tokenizer.save_pretrained(folder)
         save_head(self.head, folder)
 
+    def _check_lengths(self, reads: Sequence[Read]) -> None:
+        config = self.trunk.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None)  # not all have it
+        longest = max(reads, key=lambda read: len(read.ids), default=None)
+        if limit is not None and longest is not None and len(longest.ids) > limit:
+            raise ValueError(
+                f"Expected a text of at most {limit} tokens for the critic, got "
+                f"{len(longest.ids)} for {self.tokenizer.decode(longest.ids)[:60]!r}...; shorten "
+                "the prompts, or give critic= a model with a longer context."
+            )
+
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, bf16: bool = False) -> Self:
         """Load what `save_pretrained` wrote, on the CPU.
@@ -173,8 +176,11 @@ class Critic(nn.Module):
 
 
 def trunk_of(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy of a model's weights without its head, without adapters, and trainable."""
-    twin = plain_copy(model)
+    """Return a copy of a model's weights without its head, without adapters, and trainable.
+
+    It is in float32, since small updates vanish in 16 bits.
+    """
+    twin = plain_copy(model).float()
     return twin.base_model
 
 
@@ -196,7 +202,6 @@ def loaded_trunk(
             raise ValueError(
                 f"Expected no critic_tokenizer with the name {str(critic)!r}, which has one."
             )
-        # small updates vanish in 16 bits
         model = AutoModel.from_pretrained(critic, dtype=torch.float32)
         return model, AutoTokenizer.from_pretrained(critic)
     if not isinstance(critic, PreTrainedModel):

@@ -1,7 +1,7 @@
 """What a critic said of a rollout, what it should have said, and what is trained on that."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +106,7 @@ def judged_groups(
     *,
     normalize: bool,
     token_level: bool,
+    silent: Collection[str] = (),
 ) -> list[Group]:
     """Return the groups of all agents that were judged.
 
@@ -115,9 +116,17 @@ def judged_groups(
         shared: of critics that are trained with their policy, on what its groups say.
         normalize: whether to standardise each agent's advantages.
         token_level: whether there is one for each token.
+        silent: agents whose advantages are the critic's error alone, and 0 instead; see
+            `without_spread`.
     """
     values = {place: own for each in shared for place, own in each.value_targets(targets).items()}
-    advantages = {place: list(own.advantages) for place, own in targets.items() if own.advantages}
+    advantages = {
+        place: [torch.zeros_like(each) for each in own.advantages]
+        if place.agent in silent
+        else list(own.advantages)
+        for place, own in targets.items()
+        if own.advantages
+    }
     groups = []
     for place, own in (_standardized(advantages) if normalize else advantages).items():
         node = rollout.levels[place.level][place.node]

@@ -21,6 +21,7 @@ How this departs from the paper:
 3. An episode that a wrapper cut is over: what would have followed is not guessed.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,6 +51,9 @@ class Place(NamedTuple):
 Values = Mapping[Place, tuple[Tensor, ...]]
 """What a critic says: one tensor (1,), the value of the node; over tokens (G,) tensors (T,), the
 value before each token of each completion, the first of which is that of the node."""
+
+# Returns that differ by less than this, relative to the largest of them, differ by rounding only.
+_ROUNDING = 1e-9
 
 Costs = Mapping[str, Mapping[Completion, float]]
 """By agent, what each of its completions takes from its return; see `returns.rollout_returns`."""
@@ -191,6 +195,33 @@ def standardized(advantages: Sequence[Tensor]) -> list[Tensor]:
     if std <= torch.finfo(every.dtype).eps * float(every.abs().max()):
         return list(advantages)
     return [(own - every.mean()) / std for own in advantages]
+
+
+def without_spread(
+    rollout: Rollout, returns: Sequence[Sequence[Mapping[str, Tensor]]]
+) -> frozenset[str]:
+    """Return the agents of whose completions none earned more than another of its turn.
+
+    What is left of their advantages is how the critic's guesses differ between prompts: dividing
+    them by their standard deviation would make that as large as any news. An agent with one
+    completion at each turn is not among them, as it has none to compare.
+
+    Args:
+        rollout: the trees.
+        returns: (J,) by level, node and agent, from `returns.rollout_returns`.
+    """
+    pools: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for level, level_returns in zip(rollout.levels, returns, strict=True):
+        for node, own in zip(level, level_returns, strict=True):
+            for agent, completions in node.completions.items():
+                choices = torch.tensor(node.choices(agent))
+                credits = credit(own[agent], choices, len(completions))
+                pools[agent, node.turn].extend(credits.tolist())
+    found = {agent for (agent, _), pool in pools.items() if len(pool) > 1}
+    for (agent, _), pool in pools.items():
+        if max(pool) - min(pool) > _ROUNDING * max(map(abs, pool)):
+            found.discard(agent)
+    return frozenset(found)
 
 
 def _outcomes(

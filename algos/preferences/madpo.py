@@ -48,6 +48,7 @@ from torch import Tensor
 
 from motet.agents import Agent, Completion
 from motet.algos.config import TrainerConfig
+from motet.algos.identity import digest
 from motet.algos.metrics import turn_metrics
 from motet.algos.parts import TeamMember
 from motet.algos.preferences.madpo_config import MADPOConfig
@@ -96,6 +97,12 @@ class MADPOTrainer(Trainer):
             self._references = {
                 each.policy.name: ReferencePolicy(each.policy) for each in self.updaters
             }
+
+    def made_of(self) -> dict[str, str]:
+        """Return what `Trainer.made_of` does, and the references, which no checkpoint holds."""
+        weights = {name: each.weights() for name, each in self._references.items()}
+        references = {f"reference of {name}": digest(own) for name, own in weights.items() if own}
+        return super().made_of() | references
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Train on the preferences among a rollout's siblings.

@@ -186,6 +186,37 @@ def test_critics_have_a_learning_rate_of_their_own_and_the_schedule(name: str, k
     assert critic.head.output.bias.abs().tolist() == pytest.approx([0.05, 0.05], rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 0),
+        ({"ent_coef": 0.01}, 1),
+        ({"critic": "shared"}, 1),
+        ({"advantage_normalization": False}, 1),
+    ],
+)
+def test_where_all_earned_the_same_what_the_critic_gets_wrong_is_not_blown_up(
+    changes: dict[str, Any], steps: int
+) -> None:
+    env = TextEnv([{"prompt": letter} for letter in "abcd"], lambda a, b: [1.0] * len(a))
+    learner = algos.make("iac", env, team(), config("iac", **changes))
+    for critic in learner.critics:  # one that tells prompts apart where there is nothing to tell
+        torch.nn.init.normal_(critic.head.output.weight)
+    caught = []
+    for updater in learner.updaters:
+        weights = updater.policy.model.lm_head.weight
+        updater.optimizer.register_step_pre_hook(
+            lambda *_, weights=weights: caught.append(float(weights.grad.norm()))
+        )
+    metrics = learner.update(learner.collect([0, 1, 2, 3]))
+    assert metrics["train/num_optimizer_steps"] == len(caught) == 2 * steps
+    normalizes = "advantage_normalization" not in changes
+    assert metrics["train/frac_zero_std_groups"] == float(normalizes)
+    assert metrics["train/value_loss"] > 0
+    if "critic" in changes:  # the value loss does not reach the output head, and nothing else is
+        assert caught == [0.0, 0.0]
+
+
 def test_target_kl_leaves_out_later_passes() -> None:
     passes = {}
     for target_kl in (None, 1e-9):
@@ -298,6 +329,24 @@ def test_the_plain_base_of_adapters_is_a_critic_that_is_trained() -> None:
         assert base is not own
 
 
+def test_a_critic_of_16_bit_policies_has_32_bits() -> None:
+    agents = team()
+    for agent in agents.values():
+        agent.model.to(torch.bfloat16)
+    learner = algos.make("iac", matching_env(), agents, config("iac"))
+    for critic in learner.critics:
+        assert {weight.dtype for weight in critic.critic.parameters()} == {torch.float32}
+    assert agents["agent_0"].model.dtype == torch.bfloat16
+    assert learner.update(learner.collect([0]))["train/num_critic_steps"] == 2
+
+
+def test_an_agent_is_not_saved_under_the_critics_name() -> None:
+    env = matching_env(agent_names=["author", "critic"])
+    agents = {"author": letter_agent(), "critic": letter_agent(1)}
+    with pytest.raises(ValueError, match="another name for an agent than 'critic'"):
+        algos.make("mappo", env, agents, config("mappo"))
+
+
 def waiting_env() -> TextEnv:
     return TextEnv(
         [{"prompt": letter} for letter in "abcd"],
@@ -335,11 +384,11 @@ def test_moments_follow_the_targets_and_values_are_of_their_size() -> None:
     assert said.tolist() == pytest.approx([1000.0], abs=0.1)
 
 
-def encoder() -> BertModel:
+def encoder(context: int = 64) -> BertModel:
     return BertModel(
         BertConfig(
             vocab_size=5, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=8, max_position_embeddings=64,
+            intermediate_size=8, max_position_embeddings=context,
         )
     )  # fmt: skip
 
@@ -428,6 +477,14 @@ def test_a_text_beyond_the_critics_context_is_refused() -> None:
     env = TextEnv([{"prompt": "a" * 40}], lambda a, b: [0.0] * len(a))
     learner = algos.make("mappo", env, team(), config("mappo"))
     with pytest.raises(ValueError, match=r"at most 64 tokens for the critic, got \d+ for"):
+        learner.update(learner.collect([0]))
+
+
+def test_an_own_prompt_beyond_the_context_of_a_critic_with_the_same_tokens_is_refused() -> None:
+    env = TextEnv([{"prompt": "a" * 40}], lambda a, b: [0.0] * len(a))
+    options = {"critic": encoder(context=16), "critic_tokenizer": letter_agent().tokenizer}
+    learner = algos.make("iac", env, team(), config("iac"), **options)
+    with pytest.raises(ValueError, match=r"at most 16 tokens for the critic, got \d+ for 'aaa"):
         learner.update(learner.collect([0]))
 
 

@@ -81,8 +81,7 @@ ENTRIES: dict[str, Entry] = {
             "nothing to train": "nothing to train",
         },
     ),
-    # standardised advantages of a task that is solved are noise, and late steps on it are large
-    "ActorCriticConfig": Entry(settings={"num_train_epochs": 25, "lr_scheduler_type": "linear"}),
+    "ActorCriticConfig": Entry(settings={"num_train_epochs": 25}),
     # it has a clip range, which excludes a cap
     "PPOConfig": Entry(conditions=({"eval_num_samples": 2, "clip_range": 0.2, "kl_coef": 0.1},)),
     "MADPOConfig": Entry(conditions=({"eval_num_samples": 2},)),

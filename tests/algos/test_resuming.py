@@ -385,6 +385,12 @@ def test_other_weights_than_training_began_with_are_refused_where_they_count(
     )
     with pytest.raises(ValueError, match="began with"):
         moved.train(resume_from=tmp_path)
+    given = algos.MADPOConfig(num_train_epochs=2, progress_bar=False)
+    learner = algos.make("madpo", matching_env(), separate(), given)
+    learner.train()
+    learner.save_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match=r"reference of agent_0: .* there, .* here"):
+        algos.make("madpo", matching_env(), dict(learner.agents), given).train(resume_from=tmp_path)
     trained(adapters()).save_checkpoint(tmp_path)
     team = adapters()
     with torch.no_grad():

@@ -20,7 +20,9 @@ from motet.algos.actor_critics.value_targets import (
     standardized,
     token_advantages,
     tree_targets,
+    without_spread,
 )
+from motet.algos.rollouts.returns import rollout_returns
 
 
 def said(length: int = 1, text: str = "") -> Completion:
@@ -252,6 +254,24 @@ def test_wrong_shapes_are_refused() -> None:
         tree_targets(rollout, {where: (torch.zeros(2),)}, **common)
     with pytest.raises(ValueError, match=r"of lengths \[1\], got \[\(2,\)\]"):
         tree_targets(rollout, {where: (torch.zeros(2),)}, **common, token_level=True)
+
+
+def test_agents_whose_completions_earned_the_same_by_hand() -> None:
+    def of(rewards: list[float], turn: int) -> Node:
+        children = [0] * len(rewards) if turn == 1 else [None] * len(rewards)
+        return node(rewards, children, turn=turn)
+
+    def found(*rewards: list[float]) -> frozenset[str]:
+        levels = tuple((of(own, turn),) for turn, own in enumerate(rewards, start=1))
+        rollout = Rollout(("a",), levels)
+        return without_spread(rollout, rollout_returns(rollout, 1.0))
+
+    assert found([1.0, 1.0], [1.0, 1.0]) == {"a"}  # 2 and 2, then 1 and 1
+    assert found([0.1 + 0.2, 0.3], [0.0, 0.0]) == {"a"}  # but for rounding
+    assert found([1.0, 1.0], [1.0, 0.0]) == frozenset()
+    assert found([1.0, 0.0], [1.0, 1.0]) == frozenset()
+    assert found([1.0], [1.0]) == frozenset()  # nothing to compare with
+    assert found([0.0, 0.0], [0.0]) == {"a"}
 
 
 def test_standardized_by_hand_and_alone() -> None:
