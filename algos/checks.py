@@ -71,7 +71,8 @@ def checked_config(
     """
     if config is not None and args is not None:
         raise ValueError("Expected config= or args=, which are the same; got both.")
-    given = config or args or kind()
+    given = args if config is None else config
+    given = kind() if given is None else given
     if not isinstance(given, kind):
         article = "an" if kind.__name__[0] in "AEIMOS" else "a"
         raise TypeError(f"Expected {article} {kind.__name__} as config, got {given!r}.")
@@ -108,15 +109,30 @@ def check_wandb(wandb_config: Mapping[str, Any] | None) -> None:
     require_wandb()
 
 
+def check_metrics(metrics: Mapping[str, float], learner: str) -> None:
+    """Raise where what an update returns lacks what the loop reads.
+
+    Raises:
+        ValueError: with what is missing.
+    """
+    needed = ("train/num_optimizer_steps", "train/tokens_computed")
+    missing = [name for name in needed if name not in metrics]
+    if missing:
+        raise ValueError(
+            f"Expected update of {learner} to return the metrics of self.optimize, got none named "
+            f"{' or '.join(missing)}; return {{**own, **self.optimize(groups)}}, or count them."
+        )
+
+
 def warn_if_nothing_learnt(*, stepped: bool) -> None:
     """Warn where a run took no optimizer step."""
     if not stepped:
         warnings.warn(
             "No optimizer step was taken: in every group all completions earned the same, so "
-            "that there was nothing to prefer, or were cut while mask_truncated_completions leaves "
-            "those out. Check the reward function, or raise num_generations, the temperature or "
+            "that there was nothing to prefer, or all were cut, with mask_truncated_completions. "
+            "Check the reward function, or raise num_generations, the temperature or "
             "max_new_tokens.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -131,5 +147,5 @@ def warn_if_one_turn(env: ParallelTextEnv, *, went_on: bool) -> None:
         f"Every group ended at turn 1 although num_turns={inner.num_turns}: the mean reward of "
         f"each was above early_termination_threshold={inner.early_termination_threshold}. "
         "Later turns were never trained; raise the threshold, or set it to None.",
-        stacklevel=4,
+        stacklevel=3,
     )

@@ -67,7 +67,7 @@ class TrainerConfig:
             memory, "disk" for a temporary folder; None leaves it where the policy is.
         eval_interval: rollouts between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
-            stream has no number of.
+            stream has no number of, and 16 seeds of an env without a dataset.
         logging_steps: rollouts between two log entries, which average over them.
         seed: of sampling and of the order of rows.
         checkpoint_interval: rollouts between checkpoints in `output_dir`/checkpoint, of which the

@@ -14,7 +14,7 @@ from motet.agents import Agent, LMAgent
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.streaming import stream_of
 from motet.algos.updates.update import PolicyUpdater
-from motet.envs.simulator import text_env_of
+from motet.envs.simulator import named_layers, text_env_of
 
 _SAMPLE = 4096  # numbers of each weight that its digest is made of
 
@@ -53,10 +53,17 @@ def check_identity(found: Mapping[str, str], own: Mapping[str, str]) -> None:
 def env_identity(env: ParallelTextEnv) -> dict[str, str]:
     """Return what can be told of an env, by name."""
     inner = text_env_of(env)
+    layers = {"env": named_layers(env)}
     if inner is None:
-        return {"env": type(env.unwrapped if hasattr(env, "unwrapped") else env).__name__}
+        return layers
     rows = "a stream" if stream_of(env) is not None else str(len(inner.dataset))
-    return {"env": str(inner), "rows": rows, "num_turns": str(inner.num_turns)}
+    threshold = inner.early_termination_threshold
+    return layers | {
+        "task": str(inner),
+        "rows": rows,
+        "num_turns": str(inner.num_turns),
+        "early_termination": f"{inner.early_termination} above {threshold}",
+    }
 
 
 def _of_team(samplers: Mapping[str, Agent], updaters: Sequence[PolicyUpdater]) -> dict[str, str]:

@@ -74,6 +74,7 @@ def resolve_envs(
     if env is None:
         if eval_env is not None:
             raise ValueError("Expected eval_dataset= with the parts of a task, got eval_env=.")
+        _check_parts(parts)
         _check_members(agents)
         return _build_envs(parts, len(agents), config)
     if parts:
@@ -95,6 +96,15 @@ def resolve_envs(
             f"{list(eval_env.possible_agents)}."
         )
     return env, eval_env
+
+
+def _check_parts(parts: TaskParts) -> None:
+    for name in ("reward_func", "train_dataset"):
+        if parts.get(name) is None:
+            raise ValueError(
+                f"Expected env=, or reward_func= and train_dataset= to build one from; got neither "
+                f"an env nor {name}."
+            )
 
 
 def _check_members(agents: object) -> None:
@@ -162,13 +172,6 @@ def _check_env_settings(env: TextEnv, config: TrainerConfig) -> None:
 def _build_envs(
     parts: TaskParts, num_agents: int, config: TrainerConfig
 ) -> tuple[TextEnv, TextEnv | None]:
-    for name in ("reward_func", "train_dataset"):
-        if parts.get(name) is None:
-            raise ValueError(
-                f"Expected env=, or reward_func= and train_dataset= to build one from; got neither "
-                f"an env nor {name}."
-            )
-
     def build(dataset: Any) -> TextEnv:
         return TextEnv(
             dataset,

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
 from motet.algos.group.magrpo_config import MAGRPOConfig
+from motet.algos.trainer import Trainer
 from motet.envs.registration.entry_point import origin
 from motet.envs.registration.plugins import PluginLoader
 
@@ -67,14 +68,16 @@ registry: dict[str, AlgorithmSpec] = {}
 _plugins = PluginLoader("motet.algos")
 
 
-def register(name: str, config_class: type = MAGRPOConfig) -> Callable[[Factory], Factory]:
+def register(name: str, config_class: type | None = None) -> Callable[[Factory], Factory]:
     """Register a learner: a class or function that `make` calls with env, agents and config.
 
     Args:
         name: lower-case name, such as "magrpo".
-        config_class: the dataclass of its settings; all of its fields have defaults.
+        config_class: the dataclass of its settings; all of its fields have defaults. None for that
+            of a trainer's class, and for `MAGRPOConfig` of a function.
 
     Raises:
+        TypeError: where a trainer takes no such config.
         ValueError: where another learner has that name; the same one replaces itself.
     """
     if not isinstance(name, str):
@@ -87,15 +90,27 @@ def register(name: str, config_class: type = MAGRPOConfig) -> Callable[[Factory]
                 f"Expected a new name, got {name!r}, which is {origin(known.factory)}; choose "
                 "another."
             )
-        registry[name] = AlgorithmSpec(name, factory, config_class)
+        registry[name] = AlgorithmSpec(name, factory, _config_class(factory, config_class))
         return factory
 
     return decorate
 
 
+def _config_class(factory: Factory, given: type | None) -> type:
+    if not (isinstance(factory, type) and issubclass(factory, Trainer)):
+        return MAGRPOConfig if given is None else given
+    own = factory.config_class
+    if given is not None and not issubclass(given, own):
+        raise TypeError(
+            f"Expected {own.__name__}, the config_class of {factory.__name__}, or a subclass of "
+            f"it, got {given.__name__}."
+        )
+    return own if given is None else given
+
+
 def make(
     name: str,
-    env: Any,
+    env: Any = None,
     agents: Mapping[str, Agent] | Agent | None = None,
     config: Any = None,
     **kwargs: Any,
@@ -104,7 +119,7 @@ def make(
 
     Args:
         name: a registered name.
-        env: what to train on.
+        env: what to train on; None with the parts of a task (`Trainer`).
         agents: agent by name; some learners do without, or take one for all.
         config: the learner's settings; None for its defaults.
         **kwargs: passed on to the learner, `eval_env` for one.

@@ -5,7 +5,8 @@ there ends in `optimize`: the optimizer steps over groups of completions with ad
 
     class Imitate(Trainer):
         def update(self, rollout):
-            return self.optimize(best_of_each_group(rollout))
+            metrics = turn_metrics(rollout, rollout_returns(rollout, self.config.discount))
+            return {**metrics, **self.optimize(best_of_each_group(rollout))}
 """
 
 import time
@@ -21,6 +22,7 @@ from torch import Tensor
 from motet.agents import Agent, LMAgent
 from motet.algos.checkpoint import read_checkpoint, rng_state, set_rng_state, write_checkpoint
 from motet.algos.checks import (
+    check_metrics,
     check_prompts,
     check_team,
     check_wandb,
@@ -144,7 +146,8 @@ class Trainer(ABC):
         """Train on a rollout.
 
         Returns:
-            `turn_k/...` and `train/...` metrics, among them those of `optimize`.
+            `turn_k/...` metrics, those of `motet.algos.metrics.turn_metrics`, and `train/...`
+            metrics, among them those of `optimize`.
         """
 
     def policy_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
@@ -196,9 +199,10 @@ class Trainer(ABC):
             FloatingPointError: where a loss or gradient is not finite.
         """
         check_prompts(self.env, self.eval_env, self.samplers, self.config)
-        if resume_from is None:
-            self._rollouts_done = 0
-            self._schedule_seed = None
+        if resume_from is None:  # what an earlier run has counted is none of this one
+            self._rollouts_done, self._schedule_seed = 0, None
+            self._went_on = self._stepped = False
+            self._history.clear()
         else:
             self.load_state_dict(read_checkpoint(resume_from, self.config, type(self).__name__))
         if self._schedule_seed is None:
@@ -260,7 +264,8 @@ class Trainer(ABC):
         """Write what `train(resume_from=output_dir)` of a trainer made like this one goes on from.
 
         It holds weights, optimizers, random states and counters; a write that is cut short leaves
-        the checkpoint that was there before.
+        the checkpoint that was there before. After an interrupt, in the middle of a rollout or of
+        its update, the run that goes on begins that rollout anew, from the weights as they are.
         """
         write_checkpoint(output_dir, self.state_dict(), self.config, type(self).__name__)
 
@@ -380,6 +385,7 @@ class Trainer(ABC):
         rollout = self.collect(rows if stream is None else wrapped_rows(stream, rows))
         collected = time.perf_counter()
         metrics = self.update(rollout)
+        check_metrics(metrics, type(self).__name__)
         done = time.perf_counter()
         self.num_env_steps += rollout.num_env_steps
         self._went_on |= len(rollout.levels) > 1
@@ -401,8 +407,9 @@ class Trainer(ABC):
             self._history[name].append(float(value))  # a checkpoint holds no number of numpy's
         done = self._rollouts_done
         if done % self.config.logging_steps == 0 or last:
-            loggers.log(means(self._history), self.num_env_steps)
-            self._history.clear()
+            entry = means(self._history)
+            self._history.clear()  # before: a checkpoint that a logger writes is past this entry
+            loggers.log(entry, self.num_env_steps)
         every = self.config.eval_interval
         if last or (every and done % every == 0):
             self._log_evaluation(loggers)

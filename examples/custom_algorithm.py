@@ -24,6 +24,14 @@ class GSPOConfig(algos.MAGRPOConfig):
 
     clip_range: float = 0.03
 
+    def __post_init__(self) -> None:
+        """Refuse what a loss of whole completions cannot use."""
+        algos.MAGRPOConfig.__post_init__(self)
+        if self.loss_type != "sequence_sum":
+            raise ValueError(
+                f"Expected loss_type='sequence_sum' with GSPO, got {self.loss_type!r}."
+            )
+
 
 def gspo_loss(log_probs: Tensor, batch: algos.Batch, low: float, high: float) -> Tensor:
     """Return -sum_i w_i min(s_i A_i, clip(s_i, low, high) A_i), with s_i = exp(mean_t log ratio).
@@ -41,7 +49,7 @@ def gspo_loss(log_probs: Tensor, batch: algos.Batch, low: float, high: float) ->
     return -(batch.weights * gain).sum()
 
 
-@algos.register("gspo", GSPOConfig)
+@algos.register("gspo")
 class GSPOTrainer(algos.MAGRPOTrainer):
     """MAGRPO whose probability ratios are those of whole completions (GSPO)."""
 

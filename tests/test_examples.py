@@ -101,6 +101,13 @@ def test_a_learner_of_ones_own_is_trained(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_it_refuses_averages_over_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(algos.registry, "gspo", raising=False)
+    config = runpy.run_path(str(EXAMPLES / "custom_algorithm.py"))["GSPOConfig"]
+    with pytest.raises(ValueError, match="loss_type='sequence_sum' with GSPO, got 'token_mean'"):
+        config(loss_type="token_mean")
+
+
 def test_its_loss_clips_whole_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: ratios are the exponentials of mean differences, e^0.5 and e^-1."""
     monkeypatch.delitem(algos.registry, "gspo", raising=False)  # others run the example as well

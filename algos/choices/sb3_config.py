@@ -54,7 +54,7 @@ class SB3Config:
         algo_kwargs: further arguments of the learner's class, such as `{"device": "cuda"}`.
         eval_interval: timesteps between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
-            stream has no number of.
+            stream has no number of, and 16 seeds of an env without a dataset.
         logging_steps: timesteps between two log entries, which average over them.
         seed: of the policy, its picks and the order of rows.
         checkpoint_interval: timesteps between checkpoints in `output_dir`/checkpoint, of which the

@@ -17,7 +17,7 @@ class FixedConfig:
 
     Attributes:
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
-            stream has no number of.
+            stream has no number of, and 16 seeds of an env without a dataset.
         seed: of sampling.
         output_dir: folder for `metrics.jsonl`; None writes no log.
     """

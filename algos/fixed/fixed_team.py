@@ -62,10 +62,10 @@ class FixedTeam:
         self.agents: dict[str, Agent] = dict(agents_of(team))
         self.policy = team
         self.env, self.eval_env = env, eval_env
-        for name, each in (("env", env), ("eval_env", eval_env)):
-            if each is not None:
-                check_parallel_env(name, each)
-                check_team(each, self.agents)
+        held_out = {} if eval_env is None else {"eval_env": eval_env}
+        for name, each in {"env": env, **held_out}.items():
+            check_parallel_env(name, each)
+            check_team(each, self.agents)
         for name, agent in self.agents.items():
             check_agent(name, agent)
         self.num_env_steps = 0

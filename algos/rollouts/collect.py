@@ -283,7 +283,7 @@ def _joint_actions(
     num_agents: int, num_generations: int, joint_mode: JointMode
 ) -> tuple[tuple[int, ...], ...]:
     generations = range(num_generations)
-    if joint_mode == "aligned":
+    if joint_mode == "aligned" and num_agents:  # a turn that is nobody's has one empty action
         return tuple((k,) * num_agents for k in generations)
     return tuple(itertools.product(generations, repeat=num_agents))
 

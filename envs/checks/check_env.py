@@ -27,7 +27,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pettingzoo
-from pettingzoo.test import parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from motet.envs.checks import batch_rules, env_rules, snapshot_rules
@@ -132,6 +131,12 @@ def _seeded(make_env: Factory, seed: int) -> AnyEnv:
 
 
 def _run_pettingzoo_tests(make_env: Factory, *, replays: bool) -> None:
+    from pettingzoo.test import (  # noqa: PLC0415  # it imports pytest and pygame where they are
+        parallel_api_test,
+        parallel_seed_test,
+        seed_test,
+    )
+
     tests: dict[str, Callable[[], None]] = {
         "parallel_api_test": lambda: parallel_api_test(make_env()),
     }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from good_env import Good
 from pettingzoo.utils import BaseParallelWrapper
 from tiny import CountingAgent, tiny_agent
 
@@ -261,3 +262,18 @@ def test_numpy_rows_save(tmp_path: Path) -> None:
     )
     rollout.save(tmp_path / "r.jsonl")
     assert Rollout.load(tmp_path / "r.jsonl") == rollout
+
+
+class Pause(Good):
+    """The second turn is nobody's."""
+
+    def inform(self, agents):
+        return {name: {"acts": self.turn != 1} for name in agents}
+
+
+@pytest.mark.parametrize(("joint_mode", "sizes"), [("aligned", [1, 3, 3]), ("cross", [1, 9, 9])])
+def test_a_turn_that_is_nobodys_is_played_once(joint_mode: str, sizes: list[int]) -> None:
+    team = {name: RandomAgent(["a", "b"], seed=i) for i, name in enumerate(("ann", "bob"))}
+    rollout = collect_rollouts(Pause(), team, [0], num_generations=3, joint_mode=joint_mode, seed=0)
+    assert [len(level) for level in rollout.levels] == sizes
+    assert {node.joint_actions for node in rollout.levels[1]} == {((),)}

@@ -416,6 +416,20 @@ def test_every_setting_is_read(name: str, tmp_path: Path) -> None:
     assert {each for each in unread if not refuses_to_set(name, each)} == set()
 
 
+@pytest.mark.parametrize("kl_in", ["loss", "return"])
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_kl_is_measured_in_either_place(name: str, kl_in: str) -> None:
+    """Each place is read by a property, so that nobody misses the one that nobody asks for."""
+    kept = Kept()
+    try:
+        config = settings_of(name, num_train_epochs=1, kl_coef=0.1, kl_in=kl_in)
+    except ValueError as error:
+        assert "kl_" in str(error)
+        return
+    make(name, matching_env(), None, config, loggers=[kept]).train()
+    assert "train/kl" in kept.entries[-1][1]
+
+
 # Something else than the default, of settings that a learner may refuse to set.
 ELSE = {
     "advantage_normalization": True,

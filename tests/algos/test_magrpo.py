@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from motet import algos
 from motet.agents import Agent, FixedAgent, GenerationConfig, LMAgent, RandomAgent
-from motet.algos import MAGRPOConfig, MAGRPOTrainer, evaluate
+from motet.algos import MAGRPOConfig, MAGRPOTrainer, Rollout, evaluate
 from motet.algos.updates.batch import Sample, collate
 from motet.algos.updates.log_probs import completion_log_probs
 from motet.envs import PickOfK, RewardProcessors, TextEnv, make
@@ -458,8 +458,26 @@ def test_a_clip_range_takes_the_gradient_from_ratios_beyond_it() -> None:
 
 def test_a_run_without_a_single_step_says_so() -> None:
     env = TextEnv([{"prompt": "p"}], lambda a, b: [1.0] * len(a))
-    with pytest.warns(UserWarning, match="No optimizer step was taken"):
+    with pytest.warns(UserWarning, match="No optimizer step was taken") as told:
         MAGRPOTrainer(env, separate(max_new_tokens=4), MAGRPOConfig(**QUIET)).train()
+    assert told[0].filename == __file__  # of the line that called train
+
+
+def test_a_run_whose_completions_were_all_cut_says_so() -> None:
+    env = make("story-length-ratio-v0", reward_func=any_spread)
+    config = MAGRPOConfig(mask_truncated_completions=True, rollout_batch_size=10, **QUIET)
+    with pytest.warns(UserWarning, match="or all were cut, with mask_truncated_completions"):
+        MAGRPOTrainer(env, separate(max_new_tokens=1), config).train()
+
+
+def test_an_update_without_the_metrics_of_its_steps_is_refused() -> None:
+    class Idle(MAGRPOTrainer):
+        def update(self, rollout: Rollout) -> dict[str, float]:
+            return {"train/loss": 0.0}
+
+    idle = Idle(matching_env(), {n: letter_agent() for n in NAMES}, MAGRPOConfig(**QUIET))
+    with pytest.raises(ValueError, match=r"update of Idle to return .*train/num_optimizer_steps"):
+        idle.train()
 
 
 def test_one_completion_without_a_baseline_needs_no_spread() -> None:

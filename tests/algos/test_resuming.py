@@ -26,6 +26,7 @@ from motet.agents import Agent, FixedAgent, LMAgent, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.checkpoint import FILE_NAME
 from motet.envs import StreamedRows, TextEnv
+from motet.envs.wrappers import RewardShaping
 
 NAMES = ("agent_0", "agent_1")
 
@@ -187,6 +188,49 @@ def test_a_folder_may_move_and_what_is_free_may_change(tmp_path: Path) -> None:
     trainer = MAGRPOTrainer(matching_env(), separate(), config(num_train_epochs=2, **changes))
     trainer.train(resume_from=tmp_path / "new" / "checkpoint")
     assert trainer.num_env_steps == 24
+
+
+class Saving(Kept):
+    """A logger that writes a checkpoint as it gets the first entry of the training."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.trainer: MAGRPOTrainer | None = None
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        super().log(metrics, step)
+        if self.trainer is not None and len(self.entries) == 1:
+            self.trainer.save_checkpoint(self.folder)
+
+
+def test_a_checkpoint_that_a_logger_writes_is_past_the_entry_it_got(tmp_path: Path) -> None:
+    settings = config(num_train_epochs=2, logging_steps=2)
+    saving, kept = Saving(tmp_path), Kept()
+    saving.trainer = MAGRPOTrainer(matching_env(), separate(), settings, loggers=[saving])
+    saving.trainer.train()
+    other = MAGRPOTrainer(matching_env(), separate(), settings, loggers=[kept])
+    other.train(resume_from=tmp_path)
+    assert kept.entries == saving.entries[1:]
+
+
+def test_a_run_that_begins_anew_logs_nothing_of_the_one_before() -> None:
+    calls: list[int] = []
+
+    def paid(first: list[str], second: list[str]) -> list[float]:
+        calls.append(len(first))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return [100.0 if len(calls) < 2 else 1.0] * len(first)
+
+    kept, rows = Kept(), [{"prompt": letter} for letter in "abcd"]
+    settings = config(num_train_epochs=1, logging_steps=2)
+    trainer = MAGRPOTrainer(TextEnv(rows, paid), separate(), settings, loggers=[kept])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    with pytest.warns(UserWarning, match="No optimizer step"):
+        trainer.train()
+    assert [entry["rollout/reward_mean"] for _, entry in kept.entries] == [1.0]
 
 
 def test_numbers_of_numpy_in_metrics_can_be_read_again(tmp_path: Path) -> None:
@@ -411,6 +455,14 @@ def test_another_env_is_refused(tmp_path: Path) -> None:
     for env, words in (
         (fewer, "rows: 4 there, 3 here"),
         (matching_env(2), "num_turns: 1 there, 2 here"),
+        (
+            matching_env(early_termination_threshold=0.5),
+            r"early_termination: group above None there, group above 0\.5 here",
+        ),
+        (
+            RewardShaping(matching_env(), "improvement"),
+            r"env: TextEnv there, RewardShaping\(TextEnv\) here",
+        ),
     ):
         other = MAGRPOTrainer(env, separate(), config(num_train_epochs=2))
         with pytest.raises(ValueError, match=words):
