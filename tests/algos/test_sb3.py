@@ -491,7 +491,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         algos.make("sb3-ppo", env, None, config()).train(resume_from=tmp_path / "none")
     lengths, names = make("story-length-ratio-v0"), make("story-name-match-v0")  # ten rows each
     algos.make("sb3-ppo", lengths, None, config()).save_checkpoint(tmp_path)
-    with pytest.raises(ValueError, match="env: story-length-ratio-v0 there, story-name-match-v0 h"):
+    with pytest.raises(ValueError, match="task: story-length-ratio-v0 there, story-name-match"):
         algos.make("sb3-ppo", names, None, config()).train(resume_from=tmp_path)
     ask = {"candidates": None}
     algos.make("sb3-ppo", PickOfK(env, ["a", "b"]), None, config(**ask)).save_checkpoint(tmp_path)
