@@ -88,7 +88,8 @@ def report(runs: Runs) -> str:
             f"Two embedded models per team, {budget:,} completions sampled by each run while "
             "training (both agents and all turns together), seeds "
             f"{', '.join(map(str, seeds))}. Rewards are those of held-out rows, as a share of the "
-            "best return; intervals hold 95 % of bootstrap draws of the seeds, task by task "
+            "best return; intervals hold 95 % of bootstrap draws of the seeds, task by task, "
+            "where there are several "
             "([Agarwal et al. 2021](https://arxiv.org/abs/2108.13264)).",
             "",
             "```bash",
@@ -134,7 +135,7 @@ def reward_table(runs: Runs) -> list[str]:
     tasks = [task for task in TASKS if any(task in own for own in runs.values())]
     lines = header(["learner", "all tasks", *(TASKS[task].title for task in tasks)])
     for learner, own in runs.items():
-        whole = bootstrap([finals(own[task]) for task in tasks]) if len(own) == len(tasks) else None
+        whole = bootstrap([finals(own[task]) for task in own]) if len(own) == len(TASKS) else None
         cells = [bootstrap([finals(own[task])]) if task in own else None for task in tasks]
         lines.append(row([f"`{learner}`", *map(shown, [whole, *cells])]))
     return lines
@@ -193,6 +194,8 @@ def cost(own: Sequence[RunResult]) -> str:
 def shown(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
+    if estimate.low == estimate.high:  # one seed, or all alike
+        return f"{estimate.value:.2f}"
     return f"{estimate.value:.2f} ({estimate.low:.2f}, {estimate.high:.2f})"
 
 
