@@ -112,7 +112,7 @@ PRESETS: dict[Preset, Args] = {
         DEMO,
         preset="demo-one-turn",
         num_turns=1,
-        num_train_epochs=12,
+        num_train_epochs=16,
         num_generations=8,
         rollout_batch_size=2,
     ),
