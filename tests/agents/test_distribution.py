@@ -78,7 +78,7 @@ def test_top_p_keeps_the_smallest_set_with_its_mass(
         probs = (row - allowed.logsumexp(-1)).double().exp()
         mine = probs[mask]
         assert float(mine.sum()) >= top_p - 1e-5 or len(mine) >= len(allowed)
-        without_least = mine[mine > mine.min()]
+        without_least = mine[mine > mine.min() * (1 + 1e-6)]  # equal in float32 are ties, kept all
         assert float(without_least.sum()) < top_p + 1e-5
         assert float(mine.min()) >= float(probs[~mask].max() if (~mask).any() else 0.0)
 
