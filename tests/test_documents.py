@@ -21,11 +21,15 @@ from typing import Any
 import pettingzoo
 import pytest
 
-from motet import envs
+from motet import agents, algos, envs
 from motet.agents import pocket_path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# where they are imported from, which is not beside the tests where a wheel is tested
+PACKAGES = {
+    each.__name__.partition(".")[2]: Path(each.__path__[0]) for each in (agents, algos, envs)
+}
 NEEDS_HUB = "<!-- needs a hub: run with the embedded model -->"
 HUB_NAME = re.compile(r'"[\w-]+/[\w.-]+"')
 CONTINUED = "# continued"
@@ -214,6 +218,11 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), target
 
 
+def place(folders: list[str]) -> Path:
+    first, *others = folders
+    return PACKAGES.get(first, ROOT / first).joinpath(*others)
+
+
 def test_the_tree_names_files_that_there_are() -> None:
     _, _, tree = DOCUMENTS[0].read_text(encoding="utf-8").partition("\n```\nenvs/")
     folders: list[str] = []
@@ -221,22 +230,24 @@ def test_the_tree_names_files_that_there_are() -> None:
     for line in tree.splitlines():
         depth = (len(line) - len(line.lstrip())) // 2
         name, *words = line.split()
-        folders[depth:] = [name.rstrip("/")]
-        assert ROOT.joinpath(*folders).is_dir() == name.endswith("/"), line
-        folder = ROOT.joinpath(*folders) if name.endswith("/") else ROOT.joinpath(*folders[:-1])
+        folders[depth:] = [name.rstrip("/,")]
+        assert place(folders).is_dir() == name.endswith("/"), line
+        assert place(folders).exists(), line
+        folder = place(folders) if name.endswith("/") else place(folders[:-1])
         for word in words:
             if word.rstrip(".,:;").endswith(".py"):
                 assert (folder / word.rstrip(".,:;")).is_file(), line
-    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("[ae]*/**/__init__.py")}
-    for package in packages - {Path("examples")}:
-        assert f"  {package.name}/ " in tree or f"\n{package}/ " in f"\n{tree}", package
+    for package, path in PACKAGES.items():
+        for folder in (each.parent.relative_to(path) for each in path.rglob("__init__.py")):
+            named = f"  {folder.name}/ " if folder.name else f"\n{package}/ "
+            assert named in f"\n{tree}", folder
 
 
 def test_every_metric_is_in_the_glossary() -> None:
     glossary = DOCUMENTS[0].read_text(encoding="utf-8").partition("## Metrics")[2]
     logged = {
         name
-        for path in (ROOT / "algos").rglob("*.py")
+        for path in PACKAGES["algos"].rglob("*.py")
         for name in re.findall(r'"((?:train|rollout|time)/\w+)"', path.read_text(encoding="utf-8"))
     }
     assert len(logged) > 20
