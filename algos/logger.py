@@ -154,6 +154,27 @@ class Loggers:
             logger.close()
 
 
+def open_loggers(
+    output_dir: str | Path | None,
+    wandb_config: Mapping[str, Any] | None,
+    *,
+    after: int | None = None,
+) -> Loggers:
+    """Open what a run logs to by itself; the caller closes it.
+
+    Args:
+        output_dir: gets `metrics.jsonl`; None for none.
+        wandb_config: options of `wandb.init`; None for no Weights & Biases.
+        after: see `JSONLLogger`.
+    """
+    opened: list[Logger] = []
+    if output_dir is not None:
+        opened.append(JSONLLogger(Path(output_dir) / "metrics.jsonl", after=after))
+    if wandb_config is not None:
+        opened.append(WandbLogger(**wandb_config))
+    return Loggers(opened)
+
+
 class ProgressBar:
     """A bar with the newest reward and tokens per second; used as a context.
 

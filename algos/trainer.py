@@ -36,11 +36,10 @@ from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, run_identity
 from motet.algos.logger import (
     ConsoleLogger,
-    JSONLLogger,
     Logger,
     Loggers,
     ProgressBar,
-    WandbLogger,
+    open_loggers,
 )
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
@@ -211,7 +210,7 @@ class Trainer(ABC):
         orders = np.random.default_rng(self._schedule_seed)
         schedule = list(row_schedule(self.env, self.config, orders))
         console = ConsoleLogger()
-        opened = Loggers(self._open_loggers(resumes=resume_from is not None))
+        opened = self._opened_loggers(resumes=resume_from is not None)
         loggers = Loggers([console, opened, *self._extra_loggers])
         bar = ProgressBar(len(schedule), console.console, visible=self.config.progress_bar)
         try:
@@ -423,11 +422,6 @@ class Trainer(ABC):
         metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
         loggers.log(metrics, self.num_env_steps)
 
-    def _open_loggers(self, *, resumes: bool) -> list[Logger]:
-        opened: list[Logger] = []
-        if self.config.output_dir is not None:
-            path = Path(self.config.output_dir) / "metrics.jsonl"
-            opened.append(JSONLLogger(path, after=self.num_env_steps if resumes else None))
-        if self._wandb_config is not None:
-            opened.append(WandbLogger(**self._wandb_config))
-        return opened
+    def _opened_loggers(self, *, resumes: bool) -> Loggers:
+        after = self.num_env_steps if resumes else None
+        return open_loggers(self.config.output_dir, self._wandb_config, after=after)

@@ -118,6 +118,27 @@ def matching_env(num_turns: int = 1, num_agents: int = 2, **kwargs: object) -> T
     )
 
 
+class Cloned:
+    """A `TextEnv` that does not look like one, so that it is stepped by clones, the slow path."""
+
+    def __init__(self, env: TextEnv) -> None:
+        self._env = env
+        self.possible_agents = env.possible_agents
+
+    @property
+    def agents(self) -> list[str]:
+        return self._env.agents
+
+    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
+        return self._env.reset(options={"row": seed})
+
+    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
+        return self._env.step(actions)
+
+    def clone(self, *, seed: int | None = None) -> "Cloned":
+        return Cloned(self._env.clone(seed=seed))
+
+
 def caught_gradients(trainer: MAGRPOTrainer) -> dict[str, dict[str, torch.Tensor]]:
     """Gradients of each agent's weights by name, filled in by every step: it frees them at its end.
 

@@ -57,11 +57,10 @@ from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, env_identity
 from motet.algos.logger import (
     ConsoleLogger,
-    JSONLLogger,
     Logger,
     Loggers,
     ProgressBar,
-    WandbLogger,
+    open_loggers,
 )
 from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
@@ -171,7 +170,7 @@ class SB3Trainer:
             else:
                 self._load(resume_from)
             console = ConsoleLogger()
-            opened = Loggers(self._open_loggers(resumes=resume_from is not None))
+            opened = self._opened_loggers(resumes=resume_from is not None)
             loggers = Loggers([console, opened, *self._extra_loggers])
             total = self.config.total_timesteps
             bar = ProgressBar(
@@ -341,14 +340,9 @@ class SB3Trainer:
             metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
         loggers.log(metrics, self.num_env_steps)
 
-    def _open_loggers(self, *, resumes: bool) -> list[Logger]:
-        opened: list[Logger] = []
-        if self.config.output_dir is not None:
-            path = Path(self.config.output_dir) / "metrics.jsonl"
-            opened.append(JSONLLogger(path, after=self.num_env_steps if resumes else None))
-        if self._wandb_config is not None:
-            opened.append(WandbLogger(**self._wandb_config))
-        return opened
+    def _opened_loggers(self, *, resumes: bool) -> Loggers:
+        after = self.num_env_steps if resumes else None
+        return open_loggers(self.config.output_dir, self._wandb_config, after=after)
 
     def _load(self, folder: str | Path) -> None:
         self.load_state_dict(read_checkpoint(folder, self._kept_settings(), self._learner))

@@ -14,7 +14,7 @@ from motet.algos.checkpoint import read_checkpoint, write_checkpoint
 from motet.algos.checks import check_team, check_wandb, checked_loggers
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.fixed.fixed_config import FixedConfig
-from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, Loggers, WandbLogger
+from motet.algos.logger import ConsoleLogger, Logger, Loggers, open_loggers
 from motet.algos.parts import check_parallel_env
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.joint_policy import Team, agents_of
@@ -87,12 +87,7 @@ class FixedTeam:
         """
         if resume_from is not None:
             read_checkpoint(resume_from, self._settings, self._name)
-        opened: list[Logger] = []
-        if self.config.output_dir is not None:
-            opened.append(JSONLLogger(Path(self.config.output_dir) / "metrics.jsonl"))
-        if self._wandb_config is not None:
-            opened.append(WandbLogger(**self._wandb_config))
-        own = Loggers(opened)
+        own = open_loggers(self.config.output_dir, self._wandb_config)
         try:
             metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
             Loggers([ConsoleLogger(), own, *self._loggers]).log(metrics, self.num_env_steps)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from good_env import Good
 from pettingzoo.utils import BaseParallelWrapper
-from tiny import CountingAgent, tiny_agent
+from tiny import Cloned, CountingAgent, tiny_agent
 
 from motet.agents import FixedAgent, RandomAgent
 from motet.algos import Rollout, collect_rollouts
@@ -98,40 +98,19 @@ def test_early_termination_judges_groups_of_siblings() -> None:
     assert len(collect_rollouts(env, team, [0], num_generations=4, seed=0).levels) == 2
 
 
-class Wrapped:
-    """Any env that is no TextEnv takes the slow path of clones; this hides one."""
-
-    def __init__(self, env: TextEnv) -> None:
-        self._env = env
-        self.possible_agents = env.possible_agents
-
-    @property
-    def agents(self) -> list[str]:
-        return self._env.agents
-
-    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
-        return self._env.reset(options={"row": seed})
-
-    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
-        return self._env.step(actions)
-
-    def clone(self, *, seed: int | None = None) -> "Wrapped":
-        return Wrapped(self._env.clone(seed=seed))
-
-
 @pytest.mark.parametrize("joint_mode", ["aligned", "cross"])
 def test_stepping_clones_gives_the_same_trees_as_batched_states(joint_mode: str) -> None:
     env = make("story-length-ratio-v0", num_turns=2)
     team = dict.fromkeys(NAMES, RandomAgent(["a", "bb", "ccc"]))
     fast, slow = (
         collect_rollouts(e, team, [1, 2], num_generations=2, joint_mode=joint_mode, seed=4)
-        for e in (env, Wrapped(env))
+        for e in (env, Cloned(env))
     )
     assert fast == slow
 
 
 def test_agents_that_do_not_act_are_not_asked() -> None:
-    class Alternating(Wrapped):
+    class Alternating(Cloned):
         def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
             observations, infos = super().reset(seed, options)
             infos["agent_1"]["acts"] = False

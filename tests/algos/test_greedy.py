@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import CountingAgent, byte_tokenizer, tiny_agent, tiny_llama
+from tiny import Cloned, CountingAgent, byte_tokenizer, tiny_agent, tiny_llama
 
 from motet.agents import Agent, Completion, FixedAgent, GenerationConfig, LMAgent, RandomAgent
 from motet.agents.agent import wants_contexts
@@ -36,27 +36,6 @@ def talk(num_turns: int = 3, **kwargs: Any) -> TextEnv:
         num_turns=num_turns,
         **kwargs,
     )
-
-
-class Cloned:
-    """A `TextEnv` that does not look like one, so that it is stepped by clones."""
-
-    def __init__(self, env: TextEnv) -> None:
-        self._env = env
-        self.possible_agents = env.possible_agents
-
-    @property
-    def agents(self) -> list[str]:
-        return self._env.agents
-
-    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
-        return self._env.reset(options={"row": seed})
-
-    def step(self, actions: dict[str, str]) -> tuple[dict, dict, dict, dict, dict]:
-        return self._env.step(actions)
-
-    def clone(self, *, seed: int | None = None) -> "Cloned":
-        return Cloned(self._env.clone(seed=seed))
 
 
 class Double:
