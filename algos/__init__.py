@@ -48,7 +48,6 @@ from motet.algos.group.grpo_config import GRPOConfig
 from motet.algos.group.magrpo import MAGRPOTrainer
 from motet.algos.group.magrpo_config import MAGRPOConfig
 from motet.algos.group.running_mean import RunningMean
-from motet.algos.logger import ConsoleLogger, JSONLLogger, Logger, WandbLogger
 from motet.algos.preferences.madpo import MADPOTrainer
 from motet.algos.preferences.madpo_config import MADPOConfig
 from motet.algos.preferences.marlhf import MARLHFTrainer
@@ -58,6 +57,10 @@ from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, r
 from motet.algos.rollouts.collect import Branches, JointMode, collect_rollouts
 from motet.algos.rollouts.joint_policy import JointAnswers, JointPolicy
 from motet.algos.rollouts.rollout import Node, Rollout
+from motet.algos.tracking.console import ConsoleLogger
+from motet.algos.tracking.jsonl import JSONLLogger
+from motet.algos.tracking.logger import Logger
+from motet.algos.tracking.wandb import WandbLogger
 from motet.algos.trainer import Trainer
 from motet.algos.updates.batch import Batch
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from motet.agents import Agent, LMAgent
 from motet.algos.config import TrainerConfig
-from motet.algos.logger import Logger, require_wandb
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.schedule import eval_rows
 from motet.algos.streaming import stream_of, wrapped_rows
+from motet.algos.tracking.logger import Logger
+from motet.algos.tracking.wandb import require_wandb
 from motet.envs.simulator import make_simulator, text_env_of
 
 

@@ -34,13 +34,6 @@ from motet.algos.checks import (
 from motet.algos.config import TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, run_identity
-from motet.algos.logger import (
-    ConsoleLogger,
-    Logger,
-    Loggers,
-    ProgressBar,
-    open_loggers,
-)
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
 from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
@@ -48,6 +41,10 @@ from motet.algos.rollouts.rollout import Rollout
 from motet.algos.schedule import check_schedule, eval_rows, row_schedule
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
+from motet.algos.tracking.console import ConsoleLogger
+from motet.algos.tracking.logger import Logger, Loggers
+from motet.algos.tracking.opening import open_loggers
+from motet.algos.tracking.progress_bar import ProgressBar
 from motet.algos.updates.batch import Batch, Group, samples_by_agent, weighted_samples
 from motet.algos.updates.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
 from motet.algos.updates.update import PolicyUpdater
@@ -424,4 +421,4 @@ class Trainer(ABC):
 
     def _opened_loggers(self, *, resumes: bool) -> Loggers:
         after = self.num_env_steps if resumes else None
-        return open_loggers(self.config.output_dir, self._wandb_config, after=after)
+        return open_loggers(self.config, self._wandb_config, after=after)

@@ -55,17 +55,14 @@ from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
 from motet.algos.choices.turn_meter import TurnMeter
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, env_identity
-from motet.algos.logger import (
-    ConsoleLogger,
-    Logger,
-    Loggers,
-    ProgressBar,
-    open_loggers,
-)
 from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.schedule import eval_rows
 from motet.algos.streaming import checked_limit, stream_of
+from motet.algos.tracking.console import ConsoleLogger
+from motet.algos.tracking.logger import Logger, Loggers
+from motet.algos.tracking.opening import open_loggers
+from motet.algos.tracking.progress_bar import ProgressBar
 from motet.envs import to_sb3_vec_env
 
 
@@ -342,7 +339,7 @@ class SB3Trainer:
 
     def _opened_loggers(self, *, resumes: bool) -> Loggers:
         after = self.num_env_steps if resumes else None
-        return open_loggers(self.config.output_dir, self._wandb_config, after=after)
+        return open_loggers(self.config, self._wandb_config, after=after)
 
     def _load(self, folder: str | Path) -> None:
         self.load_state_dict(read_checkpoint(folder, self._kept_settings(), self._learner))

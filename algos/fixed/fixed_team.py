@@ -14,12 +14,14 @@ from motet.algos.checkpoint import read_checkpoint, write_checkpoint
 from motet.algos.checks import check_team, check_wandb, checked_loggers
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.fixed.fixed_config import FixedConfig
-from motet.algos.logger import ConsoleLogger, Logger, Loggers, open_loggers
 from motet.algos.parts import check_parallel_env
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.joint_policy import Team, agents_of
 from motet.algos.schedule import eval_rows
 from motet.algos.team import check_agent
+from motet.algos.tracking.console import ConsoleLogger
+from motet.algos.tracking.logger import Logger, Loggers
+from motet.algos.tracking.opening import open_loggers
 
 
 class FixedTeam:
@@ -87,7 +89,7 @@ class FixedTeam:
         """
         if resume_from is not None:
             read_checkpoint(resume_from, self._settings, self._name)
-        own = open_loggers(self.config.output_dir, self._wandb_config)
+        own = open_loggers(self.config, self._wandb_config)
         try:
             metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
             Loggers([ConsoleLogger(), own, *self._loggers]).log(metrics, self.num_env_steps)

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from motet.algos import ConsoleLogger, JSONLLogger, WandbLogger
-from motet.algos.logger import Loggers, ProgressBar
+from motet.algos.tracking.logger import Loggers
+from motet.algos.tracking.progress_bar import ProgressBar
 
 METRICS = {"turn_1/reward_mean": 0.25, "train/loss": 1.5, "eval/reward_mean": 0.5}
 
