@@ -8,6 +8,7 @@ from motet.algos.actor_critics.actor_critic import ActorCriticTrainer
 from motet.algos.actor_critics.actor_critic_config import ActorCriticConfig, PPOConfig
 from motet.algos.actor_critics.by_name import iac, ippo, maac, mappo
 from motet.algos.actor_critics.critic import Critic
+from motet.algos.callbacks import Callback, StopOnThreshold
 from motet.algos.choices.pick_agent import PickAgent, load_pick_agents
 from motet.algos.choices.sb3 import SB3Trainer
 from motet.algos.choices.sb3_config import SB3Config
@@ -73,6 +74,7 @@ __all__ = [
     "Batch",
     "BestOfNConfig",
     "Branches",
+    "Callback",
     "ConsoleLogger",
     "Critic",
     "Discussion",
@@ -107,6 +109,7 @@ __all__ = [
     "SB3Config",
     "SB3Trainer",
     "ScriptedConfig",
+    "StopOnThreshold",
     "Trainer",
     "TrainerConfig",
     "WandbLogger",

@@ -1,20 +1,24 @@
-"""Checkpoints: one file that holds all that a run needs to go on as if it had not stopped."""
+"""Checkpoints: one file that holds all that a run needs to go on as if it had not stopped.
 
-import json
+A checkpoint in the middle of a rollout holds that rollout, and the state that its update began
+with: the run that goes on takes the same optimizer steps again, and samples nothing anew.
+"""
+
 import os
 import pickle
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from motet.algos.config import TrainerConfig
+from motet.algos.randomness import global_states
+from motet.algos.rollouts.rollout import Rollout
 
 FILE_NAME = "trainer_state.pt"
-VERSION = 1
+VERSION = 2
 
 _PLAIN = (str, int, float, type(None))
 
@@ -26,39 +30,85 @@ _FREE = {
     "eval_num_samples",
     "logging_steps",
     "checkpoint_interval",
+    "checkpoint_steps",
+    "save_total_limit",
+    "save_best",
+    "rollout_logging_steps",
     "output_dir",
     "progress_bar",
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a run goes on from.
+
+    Attributes:
+        state: of the learner: tensors, numbers, strings, lists and dicts.
+        rollout: what was sampled after that, and is to be trained on before anything else is; None
+            between two rollouts.
+        randomness: of the global generators, which a task's functions may draw from.
+        elapsed_s: seconds that the run has taken.
+    """
+
+    state: Mapping[str, Any]
+    rollout: Rollout | None = None
+    randomness: Mapping[str, Any] = field(default_factory=global_states)
+    elapsed_s: float = 0.0
+
+
 def write_checkpoint(
-    folder: str | Path, state: Mapping[str, Any], config: TrainerConfig, learner: str
+    folder: str | Path, checkpoint: Checkpoint, config: TrainerConfig, learner: str
 ) -> None:
-    """Write a state; a write that is cut short leaves what was there before.
+    """Write a checkpoint; a write that is cut short leaves the one that was there before.
 
     Args:
         folder: made where it is missing.
-        state: tensors, numbers, strings, lists and dicts.
+        checkpoint: what to write.
         config: of the run.
         learner: name of the trainer's class.
 
     Raises:
-        ValueError: where the state holds something else.
+        ValueError: where the state holds what could not be read again.
+        OSError: where it cannot be written, for want of room, say.
     """
     path = Path(folder) / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_suffix(".part")
-    whole = {"version": VERSION, "learner": learner, "config": _settings(config), "state": state}
-    with half.open("wb") as file:
-        torch.save(whole, file)
-        file.flush()
-        os.fsync(file.fileno())
-    _load(half, mmap=True)  # one that cannot be read is not to take the place of one that can
-    half.replace(path)
+    rollout = checkpoint.rollout
+    whole = {
+        "version": VERSION,
+        "learner": learner,
+        "config": _settings(config),
+        "state": checkpoint.state,
+        "rollout": None if rollout is None else list(rollout.to_lines()),
+        "randomness": checkpoint.randomness,
+        "elapsed_s": checkpoint.elapsed_s,
+    }
+    try:
+        with half.open("wb") as file:
+            torch.save(whole, file)
+            file.flush()
+            os.fsync(file.fileno())
+        _load(half, mmap=True)  # one that cannot be read is not to take the place of one that can
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
-def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> dict[str, Any]:
-    """Read a state that a like run wrote.
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to the disk, where the system can be asked to."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> Checkpoint:
+    """Read what a like run wrote.
 
     Args:
         folder: that was given to `write_checkpoint`.
@@ -92,8 +142,13 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     if other:
         told = ", ".join(f"{name}={was} there and {now} here" for name, (was, now) in other.items())
         raise ValueError(f"Expected the settings of the run in {folder}, got {told}.")
-    state: dict[str, Any] = whole["state"]
-    return state
+    lines = whole["rollout"]
+    return Checkpoint(
+        state=whole["state"],
+        rollout=None if lines is None else Rollout.from_lines(lines),
+        randomness=whole["randomness"],
+        elapsed_s=whole["elapsed_s"],
+    )
 
 
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
@@ -141,13 +196,3 @@ def _text(value: Any) -> str:
     if isinstance(value, type):
         return value.__qualname__
     return repr(value) if isinstance(value, (*_PLAIN, list, tuple)) else type(value).__name__
-
-
-def rng_state(rng: np.random.Generator) -> str:
-    """Return a generator's state as text, which a checkpoint can hold."""
-    return json.dumps(rng.bit_generator.state)
-
-
-def set_rng_state(rng: np.random.Generator, state: str) -> None:
-    """Bring a generator into a state that `rng_state` returned."""
-    rng.bit_generator.state = json.loads(state)

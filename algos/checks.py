@@ -125,6 +125,29 @@ def check_metrics(metrics: Mapping[str, float], learner: str) -> None:
         )
 
 
+def check_left(num_done: int, num_rollouts: int) -> None:
+    """Look at what a checkpoint leaves of a run.
+
+    Args:
+        num_done: rollouts trained on.
+        num_rollouts: of the whole run.
+
+    Raises:
+        ValueError: where the run is shorter than what is done of it.
+    """
+    if num_done > num_rollouts:
+        raise ValueError(
+            f"Expected a run of at least the {num_done} rollouts that the checkpoint is past, got "
+            f"one of {num_rollouts}; raise num_train_epochs or num_rollouts."
+        )
+    if num_done == num_rollouts:
+        warnings.warn(
+            f"The run had ended: the checkpoint is past all of its {num_rollouts} rollouts, and "
+            "nothing is left to train. For a longer one raise num_train_epochs or num_rollouts.",
+            stacklevel=4,
+        )
+
+
 def warn_if_nothing_learnt(*, stepped: bool) -> None:
     """Warn where a run took no optimizer step."""
     if not stepped:

@@ -70,10 +70,17 @@ class TrainerConfig:
             stream has no number of, and 16 seeds of an env without a dataset.
         logging_steps: rollouts between two log entries, which average over them.
         seed: of sampling and of the order of rows.
-        checkpoint_interval: rollouts between checkpoints in `output_dir`/checkpoint, of which the
-            newest stays; 0 writes none.
-        output_dir: folder for `metrics.jsonl`, for checkpoints and for what an error leaves; None
-            writes no log.
+        checkpoint_interval: rollouts between checkpoints in `output_dir`/checkpoints, the end of
+            the run included; 0 writes none.
+        checkpoint_steps: optimizer steps between further checkpoints, in the middle of a rollout's
+            update too, for which a copy of weights and optimizers is held; 0 writes none.
+        save_total_limit: checkpoints that stay, the newest ones; None for all.
+        save_best: after an evaluation with the highest return so far, write the checkpoint
+            `output_dir`/checkpoints/best, and the models beside it.
+        rollout_logging_steps: rollouts between two that are written to `output_dir`/rollouts, the
+            first and the last one included; 0 writes none.
+        output_dir: folder for `metrics.jsonl`, rollouts, evaluations, checkpoints, and for what an
+            error leaves; None writes nothing.
         progress_bar: show one.
     """
 
@@ -114,6 +121,10 @@ class TrainerConfig:
     logging_steps: int = 1
     seed: int = 42
     checkpoint_interval: int = 0
+    checkpoint_steps: int = 0
+    save_total_limit: int | None = 1
+    save_best: bool = False
+    rollout_logging_steps: int = 10
     output_dir: str | None = None
     progress_bar: bool = True
 
@@ -126,11 +137,12 @@ class TrainerConfig:
                 f"Expected kl_coef above 0 with kl_estimator={self.kl_estimator!r} and "
                 f"kl_in={self.kl_in!r}, got 0: there would be no KL to estimate."
             )
-        if self.checkpoint_interval and self.output_dir is None:
-            raise ValueError(
-                f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
-                "None: checkpoints need a folder."
-            )
+        for name in ("checkpoint_interval", "checkpoint_steps", "save_best"):
+            if getattr(self, name) and self.output_dir is None:
+                raise ValueError(
+                    f"Expected an output_dir with {name}={getattr(self, name)}, got None: "
+                    "checkpoints need a folder."
+                )
         self._check_iterations()
 
     def _check_iterations(self) -> None:
@@ -201,6 +213,8 @@ _AT_LEAST_ZERO = (
     "ent_coef",
     "eval_interval",
     "checkpoint_interval",
+    "checkpoint_steps",
+    "rollout_logging_steps",
     "seed",
 )
 _AT_LEAST_ONE = (
@@ -214,4 +228,5 @@ _AT_LEAST_ONE = (
     "max_tokens_per_batch",
     "eval_num_samples",
     "logging_steps",
+    "save_total_limit",
 )

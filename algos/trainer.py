@@ -20,8 +20,11 @@ import numpy as np
 from torch import Tensor
 
 from motet.agents import Agent, LMAgent
-from motet.algos.checkpoint import read_checkpoint, rng_state, set_rng_state, write_checkpoint
+from motet.algos.callbacks import Callback, Callbacks
+from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from motet.algos.checkpoint_folder import checkpoint_name, find_checkpoint
 from motet.algos.checks import (
+    check_left,
     check_metrics,
     check_prompts,
     check_team,
@@ -36,8 +39,12 @@ from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, run_identity
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
+from motet.algos.randomness import rng_state, set_global_states, set_rng_state
+from motet.algos.rollouts.annotations import Annotations
 from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
+from motet.algos.rollouts.half_rollout import HalfRollout
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.run_folder import RunFolder
 from motet.algos.schedule import check_schedule, eval_rows, row_schedule
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
@@ -55,6 +62,7 @@ class TrainerOptions(TaskParts, total=False):
 
     args: TrainerConfig | None
     eval_env: ParallelTextEnv | None
+    callbacks: Sequence[Callback]
     loggers: Sequence[Logger]
     wandb_config: Mapping[str, Any] | None
 
@@ -77,6 +85,7 @@ class Trainer(ABC):
         config: settings. `args` is the same by another name.
         args: see `config`.
         eval_env: env with held-out rows.
+        callbacks: called at the events of a run; one that returns False ends it.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
         wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
         **parts: see `TaskParts`.
@@ -92,6 +101,8 @@ class Trainer(ABC):
         rng: draws the order of rows and samples, and the seeds of rollouts.
         num_env_steps: joint actions rewarded so far while training, those of greedy episodes
             among them.
+        num_optimizer_steps: that policies have taken so far in `train`.
+        annotations: advantages of the rollout that is trained on, which the run's files get.
 
     Raises:
         ValueError: where arguments are missing or contradict each other.
@@ -102,7 +113,7 @@ class Trainer(ABC):
     greedy_baseline: bool = False  # whether `collect` plays greedy episodes, too
     with_state: bool = False  # whether `collect` asks the env for its global view, too
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is a part of its own
         self,
         env: ParallelTextEnv | None = None,
         agents: Mapping[str, Agent] | Sequence[TeamMember] = (),
@@ -110,6 +121,7 @@ class Trainer(ABC):
         *,
         args: TrainerConfig | None = None,
         eval_env: ParallelTextEnv | None = None,
+        callbacks: Sequence[Callback] = (),
         loggers: Sequence[Logger] = (),
         wandb_config: Mapping[str, Any] | None = None,
         **parts: Unpack[TaskParts],
@@ -125,7 +137,9 @@ class Trainer(ABC):
             for policy in trainable_policies(self.samplers)
         ]
         self.rng = np.random.default_rng(self.config.seed)
-        self.num_env_steps = 0
+        self.num_env_steps = self.num_optimizer_steps = 0
+        self.annotations = Annotations()
+        self._callbacks = Callbacks(callbacks)
         self._extra_loggers = checked_loggers(loggers)
         check_wandb(wandb_config)
         self._wandb_config = wandb_config
@@ -133,6 +147,13 @@ class Trainer(ABC):
         self._stepped = False
         self._rollouts_done = 0
         self._schedule_seed: int | None = None  # of the run, drawn as it begins
+        self._best_return: float | None = None  # of the evaluations so far
+        self._half: HalfRollout | None = None
+        self._num_rollouts = 0  # of the run
+        config = self.config
+        self._folder = RunFolder(config.output_dir, config.save_total_limit)
+        self._stopping = False
+        self._clock = time.perf_counter()  # at which the run began, less what it took before
         self._history: dict[str, list[float]] = defaultdict(list)  # since the last log entry
 
     # --- what a learner writes ----------------------------------------------------------------
@@ -185,27 +206,25 @@ class Trainer(ABC):
         """Train, with an evaluation before, in between and after where there are held-out rows.
 
         Args:
-            resume_from: folder of a checkpoint of a like run, which goes on from there, to the bit
-                as if it had not stopped. Agents, env and settings are those that it began with;
-                how long it goes on, and what it logs, may differ.
+            resume_from: folder of a checkpoint of a like run, or its `output_dir` for the newest
+                one there, which goes on from there, to the bit as if it had not stopped. Agents,
+                env and settings are those that it began with; how long it goes on, and what it
+                logs, may differ. Of a run that has ended nothing is left to train, and a warning
+                says so.
 
         Raises:
+            FileNotFoundError: where there is no checkpoint.
             ValueError: where a prompt does not fit into an agent's context, or a checkpoint to the
                 run; nothing is trained.
             FloatingPointError: where a loss or gradient is not finite.
         """
         check_prompts(self.env, self.eval_env, self.samplers, self.config)
-        if resume_from is None:  # what an earlier run has counted is none of this one
-            self._rollouts_done, self._schedule_seed = 0, None
-            self._went_on = self._stepped = False
-            self._history.clear()
-        else:
-            self.load_state_dict(read_checkpoint(resume_from, self.config, type(self).__name__))
-        if self._schedule_seed is None:
-            self._schedule_seed = int(self.rng.integers(2**63))
+        half = self._begin(resume_from)
         # of its own generator: the first rows of a longer run are those of a shorter one
         orders = np.random.default_rng(self._schedule_seed)
         schedule = list(row_schedule(self.env, self.config, orders))
+        self._num_rollouts = len(schedule)
+        check_left(self._rollouts_done, len(schedule))
         console = ConsoleLogger()
         opened = self._opened_loggers(resumes=resume_from is not None)
         loggers = Loggers([console, opened, *self._extra_loggers])
@@ -213,21 +232,52 @@ class Trainer(ABC):
         try:
             with bar:
                 bar.advance_to(self._rollouts_done)
-                if self._rollouts_done == 0:
+                self._heed(self._callbacks.on_train_begin(self))
+                if self._rollouts_done == 0 and half is None:
                     self._log_evaluation(loggers)
-                for index in range(self._rollouts_done + 1, len(schedule) + 1):
-                    self.set_progress((index - 1) / len(schedule))
-                    metrics = self._train_on(schedule[index - 1])
-                    self._rollouts_done = index
+                while self._rollouts_done < len(schedule) and not self._stopping:
+                    self.set_progress(self._rollouts_done / len(schedule))
+                    metrics = self._train_on(schedule[self._rollouts_done], half)
+                    half = None
+                    self._rollouts_done += 1
                     bar.advance(
                         metrics["rollout/reward_mean"],
                         metrics["time/generation_tokens_per_second"],
                     )
-                    self._report(metrics, loggers, last=index == len(schedule))
+                    self._heed(self._callbacks.on_update(self, metrics))
+                    last = self._rollouts_done == len(schedule) or self._stopping
+                    self._report(metrics, loggers, last=last)
                 warn_if_one_turn(self.env, went_on=self._went_on)
                 warn_if_nothing_learnt(stepped=self._stepped)
+                self._callbacks.on_train_end(self)
         finally:
+            self._half = None
             opened.close()  # those that were passed in are their owner's to close
+
+    def _begin(self, resume_from: str | Path | None) -> Rollout | None:
+        """Begin a run, or go on; return the rollout that it was training on."""
+        self._stopping, half, elapsed_s = False, None, 0.0
+        if resume_from is None:  # what an earlier run has counted is none of this one
+            self._rollouts_done, self._schedule_seed = 0, None
+            self._went_on = self._stepped = False
+            self._best_return = None
+            self._history.clear()
+            self._folder.set_aside()
+        else:
+            found = find_checkpoint(resume_from)
+            checkpoint = read_checkpoint(found, self.config, type(self).__name__)
+            self.load_state_dict(checkpoint.state)
+            set_global_states(checkpoint.randomness)
+            half, elapsed_s = checkpoint.rollout, checkpoint.elapsed_s
+        if self._schedule_seed is None:
+            self._schedule_seed = int(self.rng.integers(2**63))
+        for updater in self.updaters:
+            updater.after_step = self._after_step
+        self._clock = time.perf_counter() - elapsed_s
+        return half
+
+    def _heed(self, goes_on: bool | None) -> None:
+        self._stopping |= goes_on is False
 
     def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
         """Play episodes on the held-out rows, or on those trained on where there are none.
@@ -260,10 +310,16 @@ class Trainer(ABC):
         """Write what `train(resume_from=output_dir)` of a trainer made like this one goes on from.
 
         It holds weights, optimizers, random states and counters; a write that is cut short leaves
-        the checkpoint that was there before. After an interrupt, in the middle of a rollout or of
-        its update, the run that goes on begins that rollout anew, from the weights as they are.
+        the checkpoint that was there before. In the middle of an update it is exact with
+        `checkpoint_steps`, which keeps what the update began with; without, after an interrupt say,
+        the run that goes on begins that rollout anew, from the weights as they are.
         """
-        write_checkpoint(output_dir, self.state_dict(), self.config, type(self).__name__)
+        elapsed_s = time.perf_counter() - self._clock
+        if self._half is None:
+            checkpoint = Checkpoint(state=self.state_dict(), elapsed_s=elapsed_s)
+        else:
+            checkpoint = self._half.checkpoint(self.state_dict(), elapsed_s)
+        write_checkpoint(output_dir, checkpoint, self.config, type(self).__name__)
 
     def made_of(self) -> dict[str, str]:
         """Return what a run that goes on has in common with this one, besides the settings."""
@@ -277,6 +333,8 @@ class Trainer(ABC):
             "rng": rng_state(self.rng),
             "schedule_seed": self._schedule_seed,
             "num_env_steps": self.num_env_steps,
+            "num_optimizer_steps": self.num_optimizer_steps,
+            "best_return": self._best_return,
             "rollouts_done": self._rollouts_done,
             "went_on": self._went_on,
             "stepped": self._stepped,
@@ -304,6 +362,8 @@ class Trainer(ABC):
         set_rng_state(self.rng, state["rng"])
         self._schedule_seed = state["schedule_seed"]
         self.num_env_steps = state["num_env_steps"]
+        self.num_optimizer_steps = state["num_optimizer_steps"]
+        self._best_return = state["best_return"]
         self._rollouts_done = state["rollouts_done"]
         self._went_on = state["went_on"]
         self._stepped = state["stepped"]
@@ -335,6 +395,8 @@ class Trainer(ABC):
             `num_optimizer_steps`, `learning_rate`, `tokens_computed`, with a KL in the loss `kl`,
             and with an `ent_coef` `entropy`.
         """
+        for group in groups:
+            self.annotations.note(group)
         steps = list(self._steps(groups))
         metrics = {
             "train/num_optimizer_steps": float(len(steps)),
@@ -375,12 +437,20 @@ class Trainer(ABC):
             if self.stops_early():
                 return
 
-    def _train_on(self, rows: Sequence[int]) -> dict[str, float]:
+    def _train_on(self, rows: Sequence[int], rollout: Rollout | None) -> dict[str, float]:
+        """Collect a rollout, unless a checkpoint has one that was not done with, and update."""
         start = time.perf_counter()
-        stream = stream_of(self.env)
-        rollout = self.collect(rows if stream is None else wrapped_rows(stream, rows))
+        if rollout is None:
+            stream = stream_of(self.env)
+            rollout = self.collect(rows if stream is None else wrapped_rows(stream, rows))
         collected = time.perf_counter()
+        self.annotations.clear()
+        self._half = HalfRollout(rollout)
+        self._heed(self._callbacks.on_rollout(self, rollout))
+        self._half.begin(self.state_dict() if self.config.checkpoint_steps else None)
         metrics = self.update(rollout)
+        self._half = None
+        self._save_rollout(rollout)
         check_metrics(metrics, type(self).__name__)
         done = time.perf_counter()
         self.num_env_steps += rollout.num_env_steps
@@ -405,19 +475,50 @@ class Trainer(ABC):
         if done % self.config.logging_steps == 0 or last:
             entry = means(self._history)
             self._history.clear()  # before: a checkpoint that a logger writes is past this entry
-            loggers.log(entry, self.num_env_steps)
+            loggers.log({**entry, **self._axes()}, self.num_env_steps)
         every = self.config.eval_interval
         if last or (every and done % every == 0):
             self._log_evaluation(loggers)
         every = self.config.checkpoint_interval
-        if every and (last or done % every == 0) and self.config.output_dir is not None:
-            self.save_checkpoint(Path(self.config.output_dir) / "checkpoint")
+        if every and (last or done % every == 0):
+            self._folder.save_checkpoint(checkpoint_name(done), self.save_checkpoint)
 
     def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:
             return
-        metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
-        loggers.log(metrics, self.num_env_steps)
+        evaluation = self.evaluate()
+        metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
+        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        self._folder.save_evaluation(self._rollouts_done, evaluation.rollout, self.samplers)
+        reached = evaluation.metrics["return_mean"]
+        if self._best_return is None or reached > self._best_return:
+            self._best_return = reached
+            if self.config.save_best:
+                self._folder.save_best(self)
+        self._heed(self._callbacks.on_eval(self, evaluation))
+
+    def _axes(self) -> dict[str, float]:
+        """Return what entries of the log have beside the env steps."""
+        return {
+            "time/optimizer_steps": float(self.num_optimizer_steps),
+            "time/elapsed_seconds": time.perf_counter() - self._clock,
+        }
+
+    def _after_step(self) -> None:
+        """Count an optimizer step of a policy, and save what is due."""
+        self.num_optimizer_steps += 1
+        every = self.config.checkpoint_steps
+        if self._half is not None:
+            self._half.num_steps += 1
+            if every and self.num_optimizer_steps % every == 0:
+                name = checkpoint_name(self._rollouts_done, self._half.num_steps)
+                self._folder.save_checkpoint(name, self.save_checkpoint)
+
+    def _save_rollout(self, rollout: Rollout) -> None:
+        """Write the rollout that was trained on, where it is the first, the last, or due."""
+        every, number = self.config.rollout_logging_steps, self._rollouts_done + 1
+        if every and (number % every == 0 or number in (1, self._num_rollouts)):
+            self._folder.save_rollout(number, self.annotations.noted_in(rollout), self.samplers)
 
     def _opened_loggers(self, *, resumes: bool) -> Loggers:
         after = self.num_env_steps if resumes else None

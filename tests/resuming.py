@@ -66,7 +66,7 @@ def assert_goes_on_to_the_bit(
     expected = run("whole", whole)
     with pytest.raises(KeyboardInterrupt):
         run("killed", killed)
-    found = run("killed", resumed, folder / "killed" / "checkpoint")
+    found = run("killed", resumed, folder / "killed")
     assert_same(found.state_dict(), expected.state_dict())
     assert killed.entries == whole.entries[:entries]
     assert resumed.entries == whole.entries[done:]

@@ -15,8 +15,8 @@ from motet.algos.actor_critics.value_head import ValueHead
 from motet.algos.actor_critics.value_loss import explained_variance
 from motet.algos.actor_critics.value_samples import ValueTarget
 from motet.algos.actor_critics.value_targets import Place, Targets, Values, standardized
-from motet.algos.rollouts.rollout import Rollout
-from motet.algos.updates.batch import Advantage, Group
+from motet.algos.rollouts.rollout import Advantage, Rollout
+from motet.algos.updates.batch import Group
 
 
 @dataclass(frozen=True, slots=True)

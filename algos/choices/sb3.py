@@ -37,7 +37,9 @@ from typing import Any
 import numpy as np
 
 from motet.agents import Agent
-from motet.algos.checkpoint import read_checkpoint, write_checkpoint
+from motet.algos.callbacks import Callback, Callbacks
+from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from motet.algos.checkpoint_folder import checkpoint_name, find_checkpoint
 from motet.algos.checks import check_wandb, checked_loggers, warn_if_one_turn
 from motet.algos.choices.offer_files import described
 from motet.algos.choices.pick_agent import PickAgent
@@ -48,15 +50,16 @@ from motet.algos.choices.pick_env import (
     picking_env,
     text_env_in,
 )
-from motet.algos.choices.randomness import OwnRandomness, kept_randomness
 from motet.algos.choices.sb3_config import SB3Config
 from motet.algos.choices.sb3_model import make_model, model_arguments, model_state, set_model_state
 from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
 from motet.algos.choices.turn_meter import TurnMeter
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, env_identity
+from motet.algos.randomness import OwnRandomness, kept_randomness
 from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
+from motet.algos.run_folder import RunFolder
 from motet.algos.schedule import eval_rows
 from motet.algos.streaming import checked_limit, stream_of
 from motet.algos.tracking.console import ConsoleLogger
@@ -82,6 +85,7 @@ class SB3Trainer:
         config: settings.
         learner: which class learns; `algos.make` sets it.
         eval_env: text env with held-out rows.
+        callbacks: called at the events of a run but `on_rollout`; one that returns False ends it.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
         wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
 
@@ -100,7 +104,7 @@ class SB3Trainer:
             the learner.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is a part of its own
         self,
         env: Any,
         agents: Mapping[str, Agent] | Agent | None = None,
@@ -108,6 +112,7 @@ class SB3Trainer:
         *,
         learner: SB3Learner = "sb3-ppo",
         eval_env: ParallelTextEnv | None = None,
+        callbacks: Sequence[Callback] = (),
         loggers: Sequence[Logger] = (),
         wandb_config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -118,6 +123,11 @@ class SB3Trainer:
         check_masks(picks, learner)
         self.env = text_env_in(picks)
         self.eval_env = self._checked_eval_env(eval_env)
+        self._callbacks = Callbacks(callbacks)
+        self._folder = RunFolder(self.config.output_dir, self.config.save_total_limit)
+        self._best_return: float | None = None  # of the evaluations so far
+        self._stopping = False
+        self._run_clock = time.perf_counter()  # at which the run began, less what it took before
         self._extra_loggers = checked_loggers(loggers)
         check_wandb(wandb_config)
         self._wandb_config = wandb_config
@@ -162,10 +172,14 @@ class SB3Trainer:
             FloatingPointError: where a loss is not finite.
         """
         with self._randomness.entered():
+            self._stopping, elapsed_s = False, 0.0
             if resume_from is None:
                 self._run_start = self._reported = self.model.num_timesteps
+                self._best_return = None
+                self._folder.set_aside()
             else:
-                self._load(resume_from)
+                elapsed_s = self._load(resume_from)
+            self._run_clock = time.perf_counter() - elapsed_s
             console = ConsoleLogger()
             opened = self._opened_loggers(resumes=resume_from is not None)
             loggers = Loggers([console, opened, *self._extra_loggers])
@@ -176,10 +190,13 @@ class SB3Trainer:
             try:
                 with bar:
                     bar.advance_to(self.model.num_timesteps - self._run_start)
+                    self._heed(self._callbacks.on_train_begin(self))
                     if resume_from is None:
                         self._log_evaluation(loggers)
-                    self._learn(loggers, bar)
+                    if not self._stopping:
+                        self._learn(loggers, bar)
                     self._report(loggers, bar, last=True)
+                    self._callbacks.on_train_end(self)
             finally:
                 opened.close()  # those that were passed in are their owner's to close
         warn_if_one_turn(self.env, went_on=self._meter.deepest > 1)
@@ -221,7 +238,9 @@ class SB3Trainer:
         Raises:
             TypeError: where the env's episodes cannot be saved: those of one stepped by clones.
         """
-        write_checkpoint(output_dir, self.state_dict(), self._kept_settings(), self._learner)
+        elapsed_s = time.perf_counter() - self._run_clock
+        checkpoint = Checkpoint(state=self.state_dict(), elapsed_s=elapsed_s)
+        write_checkpoint(output_dir, checkpoint, self._kept_settings(), self._learner)
 
     def made_of(self) -> dict[str, str]:
         """Return what a run that goes on has in common with this one, besides the settings."""
@@ -242,6 +261,7 @@ class SB3Trainer:
             "meter": self._meter.get_state(),
             "run_start": self._run_start,
             "reported": self._reported,
+            "best_return": self._best_return,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -254,6 +274,7 @@ class SB3Trainer:
         self._randomness.set_state(set_model_state(self.model, state["model"]))
         self._meter.set_state(state["meter"])
         self._run_start, self._reported = state["run_start"], state["reported"]
+        self._best_return = state["best_return"]
 
     # --- one run ------------------------------------------------------------------------------
 
@@ -267,6 +288,7 @@ class SB3Trainer:
                 self._record,
                 lambda: self._lap("rollout"),
                 lambda: self._report(loggers, bar, last=False),
+                lambda: not self._stopping,
             ),
             log_interval=None,
             reset_num_timesteps=False,
@@ -298,9 +320,9 @@ class SB3Trainer:
             self._log(loggers)
         if due(self.config.eval_interval):
             self._log_evaluation(loggers)
-        folder, every = self.config.output_dir, self.config.checkpoint_interval
-        if folder is not None and every and due(every):
-            self.save_checkpoint(Path(folder) / "checkpoint")
+        every = self.config.checkpoint_interval
+        if every and due(every):
+            self._folder.save_checkpoint(checkpoint_name(now), self.save_checkpoint)
         self._clock = time.perf_counter()
 
     def _lap(self, what: str) -> None:
@@ -328,21 +350,45 @@ class SB3Trainer:
             metrics[f"time/{what}_seconds"] = float(np.mean(seconds))
             seconds.clear()
         self._meter.clear()
-        loggers.log(metrics, self.num_env_steps)
+        self._heed(self._callbacks.on_update(self, metrics))
+        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
 
     def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:
             return
         with kept_randomness():  # whatever a task draws from, the run goes on as without
-            metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
-        loggers.log(metrics, self.num_env_steps)
+            evaluation = self.evaluate()
+        metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
+        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        number = int(self.model.num_timesteps)
+        self._folder.save_evaluation(number, evaluation.rollout, self.agents)
+        reached = evaluation.metrics["return_mean"]
+        if self._best_return is None or reached > self._best_return:
+            self._best_return = reached
+            if self.config.save_best:
+                self._folder.save_best(self)
+        self._heed(self._callbacks.on_eval(self, evaluation))
+
+    def _axes(self) -> dict[str, float]:
+        """Return what entries of the log have beside the env steps."""
+        return {
+            "time/optimizer_steps": float(self.model._n_updates),
+            "time/elapsed_seconds": time.perf_counter() - self._run_clock,
+        }
 
     def _opened_loggers(self, *, resumes: bool) -> Loggers:
         after = self.num_env_steps if resumes else None
         return open_loggers(self.config, self._wandb_config, after=after)
 
-    def _load(self, folder: str | Path) -> None:
-        self.load_state_dict(read_checkpoint(folder, self._kept_settings(), self._learner))
+    def _load(self, folder: str | Path) -> float:
+        """Go to where a checkpoint was written; return the seconds that it had taken."""
+        found = find_checkpoint(folder)
+        checkpoint = read_checkpoint(found, self._kept_settings(), self._learner)
+        self.load_state_dict(checkpoint.state)
+        return checkpoint.elapsed_s
+
+    def _heed(self, goes_on: bool | None) -> None:
+        self._stopping |= goes_on is False
 
     def _kept_settings(self) -> Any:
         """Return settings that a run that goes on must have, and others at their defaults."""

@@ -57,9 +57,12 @@ class SB3Config:
             stream has no number of, and 16 seeds of an env without a dataset.
         logging_steps: timesteps between two log entries, which average over them.
         seed: of the policy, its picks and the order of rows.
-        checkpoint_interval: timesteps between checkpoints in `output_dir`/checkpoint, of which the
-            newest is kept; 0 writes none.
-        output_dir: folder for `metrics.jsonl` and for checkpoints; None writes neither.
+        checkpoint_interval: timesteps between checkpoints in `output_dir`/checkpoints; 0 writes
+            none.
+        save_total_limit: checkpoints that stay, the newest ones; None for all.
+        save_best: after an evaluation with the highest return so far, write the checkpoint
+            `output_dir`/checkpoints/best, and the models beside it.
+        output_dir: folder for `metrics.jsonl`, evaluations and checkpoints; None writes none.
         progress_bar: show one.
         verbose: how much stable-baselines3 prints, from 0 to 2.
     """
@@ -96,6 +99,8 @@ class SB3Config:
     logging_steps: int = 1_024
     seed: int = 42
     checkpoint_interval: int = 0
+    save_total_limit: int | None = 1
+    save_best: bool = False
     output_dir: str | None = None
     progress_bar: bool = True
     verbose: int = 0
@@ -114,11 +119,12 @@ class SB3Config:
                 raise TypeError(f"Expected {_DESCRIBED[name]} as {name}, got {value!r}.")
         if self.candidates is not None and self.strategies is not None:
             raise ValueError("Expected candidates or strategies, got both.")
-        if self.checkpoint_interval and self.output_dir is None:
-            raise ValueError(
-                f"Expected an output_dir with checkpoint_interval={self.checkpoint_interval}, got "
-                "None: checkpoints need a folder."
-            )
+        for name in ("checkpoint_interval", "save_best"):
+            if getattr(self, name) and self.output_dir is None:
+                raise ValueError(
+                    f"Expected an output_dir with {name}={getattr(self, name)}, got None: "
+                    "checkpoints need a folder."
+                )
 
     @property
     def learner_settings(self) -> dict[str, Any]:
@@ -175,6 +181,7 @@ _AT_LEAST_ONE = (
     "target_update_interval",
     "eval_num_samples",
     "logging_steps",
+    "save_total_limit",
 )
 _AT_LEAST_ZERO = (
     "ent_coef",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motet.algos.choices.randomness import kept_randomness
+from motet.algos.randomness import kept_randomness
 
 SB3Learner = Literal["sb3-ppo", "sb3-a2c", "sb3-dqn", "sb3-maskable-ppo"]
 

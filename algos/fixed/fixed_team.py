@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from motet.agents import Agent, LMAgent
-from motet.algos.checkpoint import read_checkpoint, write_checkpoint
+from motet.algos.callbacks import Callback, Callbacks
+from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from motet.algos.checkpoint_folder import find_checkpoint
 from motet.algos.checks import check_team, check_wandb, checked_loggers
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.fixed.fixed_config import FixedConfig
 from motet.algos.parts import check_parallel_env
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.joint_policy import Team, agents_of
+from motet.algos.run_folder import RunFolder
 from motet.algos.schedule import eval_rows
 from motet.algos.team import check_agent
 from motet.algos.tracking.console import ConsoleLogger
@@ -33,6 +36,7 @@ class FixedTeam:
         config: settings.
         eval_env: env with held-out rows.
         best_of: joint completions tried in each turn; see `evaluate`.
+        callbacks: called at the beginning, after the evaluation and at the end.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
         wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
 
@@ -49,7 +53,7 @@ class FixedTeam:
         TypeError: where an env, an agent or a logger is none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is a part of its own
         self,
         env: ParallelTextEnv,
         team: Team,
@@ -57,6 +61,7 @@ class FixedTeam:
         *,
         eval_env: ParallelTextEnv | None = None,
         best_of: int = 1,
+        callbacks: Sequence[Callback] = (),
         loggers: Sequence[Logger] = (),
         wandb_config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -72,6 +77,7 @@ class FixedTeam:
             check_agent(name, agent)
         self.num_env_steps = 0
         self._best_of = best_of
+        self._callbacks = Callbacks(callbacks)
         self._loggers = checked_loggers(loggers)
         check_wandb(wandb_config)
         self._wandb_config = wandb_config
@@ -88,11 +94,18 @@ class FixedTeam:
             ValueError: where it is of another learner or of other settings.
         """
         if resume_from is not None:
-            read_checkpoint(resume_from, self._settings, self._name)
+            read_checkpoint(find_checkpoint(resume_from), self._settings, self._name)
+        folder = RunFolder(self.config.output_dir, None)
+        folder.set_aside()
         own = open_loggers(self.config, self._wandb_config)
         try:
-            metrics = {f"eval/{name}": value for name, value in self.evaluate().metrics.items()}
+            self._callbacks.on_train_begin(self)
+            evaluation = self.evaluate()
+            metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
             Loggers([ConsoleLogger(), own, *self._loggers]).log(metrics, self.num_env_steps)
+            folder.save_evaluation(0, evaluation.rollout, self.agents)
+            self._callbacks.on_eval(self, evaluation)
+            self._callbacks.on_train_end(self)
         finally:
             own.close()  # those that were passed in are their owner's to close
 
@@ -127,7 +140,7 @@ class FixedTeam:
 
     def save_checkpoint(self, output_dir: str | Path) -> None:
         """Write which team with which settings this is: all that `train(resume_from=...)` needs."""
-        write_checkpoint(output_dir, {}, self._settings, self._name)
+        write_checkpoint(output_dir, Checkpoint(state={}), self._settings, self._name)
 
     @property
     def _settings(self) -> Any:

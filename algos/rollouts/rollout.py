@@ -4,12 +4,15 @@ Every learner, evaluation and viewer reads this record. It saves to JSONL and lo
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from motet.agents import Completion
+
+Advantage = float | tuple[float, ...]
+"""Of a completion: the same for all of its tokens, or (T,) one for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,10 @@ class Node:
         greedy_turns_credited: how many turns the last of these counts for, as `turns_credited`.
         drafts: by agent, completions that were written on the way and are in no joint action: what
             a `JointPolicy` let its agents read, or samples that were rejected.
+        advantages: by agent, (G,) what each completion was trained with: a number, (T,) numbers of
+            its tokens, or None where it was not trained; empty before an update.
+        token_offsets: by agent, (G,) lists of (T,): where the text of each token ends in the text
+            of its completion; empty where nobody asked for them.
     """
 
     row: int
@@ -51,6 +58,8 @@ class Node:
     greedy_rewards: dict[str, tuple[float, ...]] = field(default_factory=dict)
     greedy_turns_credited: int = 1
     drafts: dict[str, tuple[Completion, ...]] = field(default_factory=dict)
+    advantages: dict[str, tuple[Advantage | None, ...]] = field(default_factory=dict)
+    token_offsets: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     def choices(self, agent: str) -> list[int]:
         """Return (J,) which of the agent's own answers is in each joint action."""
@@ -101,16 +110,25 @@ class Rollout:
     def save(self, path: str | Path) -> None:
         """Write JSONL: a header with the agents, then a line per node."""
         with Path(path).open("w", encoding="utf-8") as file:
-            file.write(json.dumps({"agents": self.agents}) + "\n")
-            for depth, level in enumerate(self.levels):
-                for node in level:
-                    file.write(json.dumps({"level": depth, **asdict(node)}) + "\n")
+            file.writelines(line + "\n" for line in self.to_lines())
+
+    def to_lines(self) -> Iterator[str]:
+        """Yield the lines of JSON that `save` writes, and `from_lines` reads."""
+        yield json.dumps({"agents": self.agents})
+        for depth, level in enumerate(self.levels):
+            for node in level:
+                yield json.dumps({"level": depth, **asdict(node)})
 
     @classmethod
     def load(cls, path: str | Path) -> "Rollout":
         """Read what `save` wrote."""
         with Path(path).open(encoding="utf-8") as file:
-            header, *lines = (json.loads(line) for line in file)
+            return cls.from_lines(file)
+
+    @classmethod
+    def from_lines(cls, texts: Iterable[str]) -> "Rollout":
+        """Read what `to_lines` yielded."""
+        header, *lines = (json.loads(text) for text in texts)
         depth = max((line["level"] for line in lines), default=-1) + 1
         levels: list[list[Node]] = [[] for _ in range(depth)]
         for line in lines:
@@ -139,7 +157,15 @@ def _node(line: Mapping[str, Any]) -> Node:
         greedy_rewards={name: tuple(own) for name, own in line["greedy_rewards"].items()},
         greedy_turns_credited=line["greedy_turns_credited"],
         drafts=_completions(line["drafts"]),
+        advantages={name: tuple(map(_frozen, own)) for name, own in line["advantages"].items()},
+        token_offsets={
+            name: tuple(map(_frozen, own)) for name, own in line["token_offsets"].items()
+        },
     )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _completions(groups: Mapping[str, Any]) -> dict[str, tuple[Completion, ...]]:
@@ -147,7 +173,4 @@ def _completions(groups: Mapping[str, Any]) -> dict[str, tuple[Completion, ...]]
 
 
 def _completion(item: Mapping[str, Any]) -> Completion:
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in item.items()
-    }
-    return Completion(**fields)
+    return Completion(**{key: _frozen(value) for key, value in item.items()})

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from motet.agents import Completion
 from motet.algos.actor_critics.value_samples import ValueBatch, ValueTarget, collate_values
+from motet.algos.rollouts.rollout import Advantage
 
 LossType = Literal["sequence_sum", "sequence_mean", "token_mean", "constant"]
-Advantage = float | tuple[float, ...]
-"""Of a completion: the same for all of its tokens, or (T,) one for each."""
 
 
 @dataclass(frozen=True, slots=True)

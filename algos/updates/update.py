@@ -48,6 +48,11 @@ class PolicyUpdater:
         loss_fn: from (B, T) log-probabilities and their batch to a () loss that is a weighted sum,
             so that batches add up.
 
+    Attributes:
+        policy: what is trained.
+        optimizer: AdamW, over all that is trained with the policy.
+        after_step: called after each optimizer step, where somebody follows them.
+
     Raises:
         ValueError: where the policy cannot do what the config asks of its memory.
     """
@@ -63,6 +68,7 @@ class PolicyUpdater:
         self._layers = checkpointing_layers(policy.model) if config.gradient_checkpointing else []
         self._reference = ReferencePolicy(policy) if config.kl_coef else None
         self._hidden_loss: HiddenLoss | None = None
+        self.after_step: Callable[[], None] | None = None
         self.optimizer = torch.optim.AdamW(
             policy.parameters(),
             lr=config.agent_learning_rate,
@@ -134,6 +140,8 @@ class PolicyUpdater:
         self.optimizer.zero_grad(set_to_none=True)
         for version in {id(a.version): a.version for a in self.policy.agents.values()}.values():
             version.value += 1
+        if self.after_step is not None:
+            self.after_step()
         return {**totals, "grad_norm": float(norm)}
 
     def log_probs(

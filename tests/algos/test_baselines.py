@@ -182,7 +182,7 @@ def test_running_means_go_into_checkpoints(tmp_path: Path) -> None:
     whole.train()
     half.train()
     assert means(half) != means(whole) != {}
-    rest.train(resume_from=tmp_path / "b" / "checkpoint")
+    rest.train(resume_from=tmp_path / "b")
     assert means(rest) == means(whole)
     for name in NAMES:
         weights, expected = rest.agents[name].model, whole.agents[name].model

@@ -25,6 +25,7 @@ from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.checkpoint import FILE_NAME
+from motet.algos.checkpoint_folder import FOLDER, find_checkpoint, numbered
 from motet.envs import StreamedRows, TextEnv
 from motet.envs.wrappers import RewardShaping
 
@@ -186,7 +187,7 @@ def test_a_folder_may_move_and_what_is_free_may_change(tmp_path: Path) -> None:
     (tmp_path / "old").rename(tmp_path / "new")
     changes = {"logging_steps": 5, "eval_interval": 1, "eval_num_samples": 1}
     trainer = MAGRPOTrainer(matching_env(), separate(), config(num_train_epochs=2, **changes))
-    trainer.train(resume_from=tmp_path / "new" / "checkpoint")
+    trainer.train(resume_from=tmp_path / "new")
     assert trainer.num_env_steps == 24
 
 
@@ -312,17 +313,17 @@ def test_a_process_that_is_killed_at_any_time_leaves_a_checkpoint(
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
     )
-    written = tmp_path / "checkpoint" / FILE_NAME
-    while not written.exists():
+    while not numbered(tmp_path / FOLDER):
         assert process.poll() is None
         time.sleep(0.01)
     time.sleep(delay_s)
     process.kill()
     process.wait()
+    written = find_checkpoint(tmp_path) / FILE_NAME
     done = torch.load(written, weights_only=True)["state"]["rollouts_done"]
     assert done >= 1
     resumed, expected = endless(done + 2), endless(done + 2)
-    resumed.train(resume_from=written.parent)
+    resumed.train(resume_from=tmp_path)
     expected.train()
     assert_same(resumed.state_dict(), expected.state_dict())
 

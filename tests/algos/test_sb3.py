@@ -461,7 +461,7 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, mode: str, tmp_path:
     killed = Kept(limit=first + 2)
     with pytest.raises(KeyboardInterrupt):
         run("killed", killed)
-    found = run("killed", resumed, tmp_path / "killed" / "checkpoint")
+    found = run("killed", resumed, tmp_path / "killed")
     assert_same(found.state_dict(), expected.state_dict())
     assert killed.entries == whole.entries[: first + 2]
     assert resumed.entries == whole.entries[first + 1 :]
