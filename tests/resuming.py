@@ -1,11 +1,14 @@
 """Runs that are killed and go on: what they logged and what they became, compared to the bit."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from motet import algos
 
 
 class Kept:
@@ -73,3 +76,28 @@ def assert_goes_on_to_the_bit(
     logs = [(folder / name / "metrics.jsonl").read_text() for name in ("whole", "killed")]
     assert logs[0].count("\n") == logs[1].count("\n") == len(whole.entries)
     return found
+
+
+class Interrupting(algos.Callback):
+    """Ends a run as a signal does, after some optimizer steps of a rollout's update.
+
+    Args:
+        rollout: number of the rollout, from 1.
+        steps: of policies.
+    """
+
+    def __init__(self, rollout: int, steps: int) -> None:
+        self._rollout, self._steps = rollout, steps
+        self._seen = self._taken = 0
+
+    def on_rollout(self, trainer: Any, rollout: algos.Rollout) -> None:
+        self._seen += 1
+        if self._seen == self._rollout:
+            for updater in trainer.updaters:
+                updater.after_step = functools.partial(self._after, updater.after_step)
+
+    def _after(self, known: Callable[[], None]) -> None:
+        known()
+        self._taken += 1
+        if self._taken == self._steps:
+            raise KeyboardInterrupt

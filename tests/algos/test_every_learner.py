@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
-from resuming import Kept, assert_goes_on_to_the_bit
+from resuming import Interrupting, Kept, assert_goes_on_to_the_bit, assert_same
 from tiny import letter_agent, matching_env
 
 from motet import algos
@@ -329,6 +329,34 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(name: str, tmp_path: Path) -> N
 
     # an evaluation; rollouts 1 and 2; the evaluation at 3, and the checkpoint; killed at 4
     assert_goes_on_to_the_bit(make_again, tmp_path, entries=3, done=3)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_run_that_is_killed_in_an_update_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
+    def make_again(**changes: Any) -> Any:
+        callbacks = changes.pop("callbacks", [])
+        several = {"train_batch_size": 1, "num_iterations": 2}
+        if not settings_of(name).clip_range:
+            several = {"train_batch_size": 1}
+        config = settings_of(
+            name,
+            **several,
+            num_train_epochs=3,  # six rollouts
+            rollout_batch_size=2,
+            num_generations=3,
+            max_new_tokens=2,
+            **changes,
+        )
+        return make(name, spread_env(2), None, config, callbacks=callbacks)
+
+    whole = make_again()
+    whole.train()
+    settings = {"output_dir": str(tmp_path), "checkpoint_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        make_again(**settings, callbacks=[Interrupting(rollout=3, steps=2)]).train()
+    found = make_again(**settings)
+    found.train(resume_from=tmp_path)
+    assert_same(found.state_dict(), whole.state_dict())
 
 
 # --- refusals ------------------------------------------------------------------------------------
