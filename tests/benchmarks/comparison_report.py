@@ -1,6 +1,7 @@
-"""The report of `make compare`: docs/learners.md and its two pictures, from the files of the runs.
+"""The report of `make compare`: docs/learners.md, its two pictures, and the numbers behind them.
 
-What stands below the heading "What it shows" is written by hand, and kept.
+The numbers are docs/learners.jsonl, a line for each run. What stands below the heading "What it
+shows" is written by hand, and kept.
 """
 
 import statistics
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 
 GOAL = 0.9
 KEPT_FROM = "## What it shows"
+NUMBERS = "learners.jsonl"
 COLOUR_MAPS: dict[Family, str] = {
     "MAGRPO": "Blues",
     "other baselines": "RdPu",
@@ -53,8 +55,18 @@ def write_report(results: Sequence[RunResult], folder: Path) -> None:
         _, heading, below = page.read_text(encoding="utf-8").partition(KEPT_FROM)
         kept = heading + below
     page.write_text(report(runs) + (kept or f"{KEPT_FROM}\n"), encoding="utf-8")
+    numbers = "".join(result.to_line() + "\n" for result in results)
+    (folder / NUMBERS).write_text(numbers, encoding="utf-8")
     save_picture(runs, folder / "learners-completions.png", COMPLETIONS)
     save_picture(runs, folder / "learners-seconds.png", SECONDS)
+
+
+def reported(folder: Path) -> list[RunResult]:
+    """Return the runs that an earlier report in a folder is of."""
+    path = folder / NUMBERS
+    if not path.exists():
+        return []
+    return [RunResult.from_line(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def by_learner(results: Sequence[RunResult]) -> Runs:

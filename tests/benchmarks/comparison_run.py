@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -102,7 +102,16 @@ class RunResult:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote."""
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        return cls.from_line(path.read_text(encoding="utf-8"))
+
+    def to_line(self) -> str:
+        """Return JSON on one line, without the texts."""
+        return json.dumps(asdict(replace(self, texts=[])))
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """Read JSON that `to_line` returned."""
+        fields = json.loads(line)
         return cls(**{**fields, "points": [Point(**point) for point in fields["points"]]})
 
 
