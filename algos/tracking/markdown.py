@@ -1,12 +1,11 @@
 """Tables as Markdown, whatever is in their cells."""
 
-import html
 import re
 from collections.abc import Sequence
 
 from motet.algos.tracking.logger import Cell
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~])")
+_SPECIAL = re.compile(r"[&<>\\`*_{}\[\]()#+!|~:]")
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
@@ -25,8 +24,9 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> st
 
 
 def _escaped(cell: Cell) -> str:
-    """Return a cell's text on one line, without HTML or Markdown in it."""
+    """Return a cell's text on one line, with all that Markdown or HTML would read as entities."""
     if not isinstance(cell, str):
         return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-    plain = _SPECIAL.sub(r"\\\1", html.escape(cell, quote=False))
+    # not with backslashes: which of them count differs from one Markdown to the next
+    plain = _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", cell)
     return "<br>".join(plain.splitlines())

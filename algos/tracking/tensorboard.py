@@ -68,6 +68,6 @@ class TensorBoardLogger:
         self._writer.close()
 
 
-def _plain(value: Any) -> bool | int | float | str:
-    """Return a setting as one of the kinds that TensorBoard has."""
-    return value if isinstance(value, bool | int | float | str) else str(value)
+def _plain(value: Any) -> int | float | str:
+    """Return a setting as a number or as words, which True and False are, too."""
+    return str(value) if isinstance(value, bool) or not isinstance(value, int | float) else value
