@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +202,26 @@ def test_the_settings_are_flat_and_name_versions() -> None:
     assert settings["report_to"] == "('wandb',)"
     assert settings["version.torch"] == __import__("torch").__version__
     assert all(value is None or isinstance(value, str | int | float) for value in settings.values())
-    nested = [name for name in settings if "." in name and not name.startswith("version.")]
-    assert all(not isinstance(settings[name], dict) for name in nested)
+
+
+def test_settings_in_settings_and_functions_have_names() -> None:
+    @dataclass
+    class Inner:
+        rate: float = 0.5
+        sizes: tuple[int, ...] = (1, 2)
+
+    @dataclass
+    class Outer:
+        baseline: Any = algos.group_mean
+        inner: Inner = field(default_factory=Inner)
+
+    settings = run_settings(Outer(), "mine")
+    assert {name: settings[name] for name in settings if not name.startswith("version.")} == {
+        "learner": "mine",
+        "baseline": "group_mean",
+        "inner.rate": 0.5,
+        "inner.sizes": "(1, 2)",
+    }
 
 
 # --- choosing by name -----------------------------------------------------------------------------
