@@ -59,8 +59,13 @@ from motet.algos.rollouts.collect import Branches, JointMode, collect_rollouts
 from motet.algos.rollouts.joint_policy import JointAnswers, JointPolicy
 from motet.algos.rollouts.rollout import Node, Rollout
 from motet.algos.tracking.console import ConsoleLogger
+from motet.algos.tracking.csv import CSVLogger
 from motet.algos.tracking.jsonl import JSONLLogger
-from motet.algos.tracking.logger import Logger
+from motet.algos.tracking.logger import ConfigLogger, Logger, TableLogger
+from motet.algos.tracking.mlflow import MLflowLogger
+from motet.algos.tracking.samples import sample_table
+from motet.algos.tracking.tensorboard import TensorBoardLogger
+from motet.algos.tracking.trackio import TrackioLogger
 from motet.algos.tracking.wandb import WandbLogger
 from motet.algos.trainer import Trainer
 from motet.algos.updates.batch import Batch
@@ -74,7 +79,9 @@ __all__ = [
     "Batch",
     "BestOfNConfig",
     "Branches",
+    "CSVLogger",
     "Callback",
+    "ConfigLogger",
     "ConsoleLogger",
     "Critic",
     "Discussion",
@@ -97,6 +104,7 @@ __all__ = [
     "MAGRPOTrainer",
     "MARLHFConfig",
     "MARLHFTrainer",
+    "MLflowLogger",
     "Node",
     "PPOConfig",
     "PickAgent",
@@ -110,6 +118,9 @@ __all__ = [
     "SB3Trainer",
     "ScriptedConfig",
     "StopOnThreshold",
+    "TableLogger",
+    "TensorBoardLogger",
+    "TrackioLogger",
     "Trainer",
     "TrainerConfig",
     "WandbLogger",
@@ -140,6 +151,7 @@ __all__ = [
     "random_team",
     "register",
     "registry",
+    "sample_table",
     "scripted_team",
     "spec",
 ]

@@ -35,6 +35,9 @@ _FREE = {
     "save_best",
     "rollout_logging_steps",
     "output_dir",
+    "report_to",
+    "project",
+    "run_name",
     "progress_bar",
 }
 

@@ -10,7 +10,8 @@ from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.schedule import eval_rows
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.tracking.logger import Logger
-from motet.algos.tracking.wandb import require_wandb
+from motet.algos.tracking.opening import chosen_trackers
+from motet.algos.tracking.trackers import TRACKERS, TrackingSettings
 from motet.envs.simulator import make_simulator, text_env_of
 
 
@@ -94,20 +95,19 @@ def checked_loggers(loggers: Sequence[Logger]) -> list[Logger]:
     return list(loggers)
 
 
-def check_wandb(wandb_config: Mapping[str, Any] | None) -> None:
-    """Raise where Weights & Biases is asked for and cannot be had.
+def check_trackers(config: TrackingSettings, wandb_config: Mapping[str, Any] | None) -> None:
+    """Raise where a run is to report to what cannot be had.
 
     Raises:
-        TypeError: where the options are no dict.
-        ImportError: where it is not installed.
+        TypeError: where the options of Weights & Biases are no dict.
+        ImportError: where a tracker's library is not installed.
     """
-    if wandb_config is None:
-        return
-    if not isinstance(wandb_config, Mapping):
+    if wandb_config is not None and not isinstance(wandb_config, Mapping):
         raise TypeError(
             f"Expected wandb_config as a dict of options of wandb.init, got {wandb_config!r}."
         )
-    require_wandb()
+    for name in chosen_trackers(config, wandb_config):
+        TRACKERS[name].check()
 
 
 def check_metrics(metrics: Mapping[str, float], learner: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from motet.agents import GenerationConfig
 from motet.agents.checks import check_fields
 from motet.algos.rollouts.collect import JointMode
+from motet.algos.tracking.trackers import checked_report_to
 from motet.algos.updates.batch import LossType
 from motet.algos.updates.kl import KLEstimator, KLPlace
 from motet.algos.updates.offload import Offload
@@ -81,6 +82,10 @@ class TrainerConfig:
             first and the last one included; 0 writes none.
         output_dir: folder for `metrics.jsonl`, rollouts, evaluations, checkpoints, and for what an
             error leaves; None writes nothing.
+        report_to: where metrics go beside console and `metrics.jsonl`: any of "csv", "tensorboard",
+            "wandb", "trackio" and "mlflow", in a list, or one by itself; see docs/tracking.md.
+        project: what the run belongs to, for trackers: MLflow calls it an experiment.
+        run_name: what trackers call the run; None has them make a name up.
         progress_bar: show one.
     """
 
@@ -126,10 +131,14 @@ class TrainerConfig:
     save_best: bool = False
     rollout_logging_steps: int = 10
     output_dir: str | None = None
+    report_to: tuple[str, ...] = ()
+    project: str = "motet"
+    run_name: str | None = None
     progress_bar: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, others=("report_to",))
+        object.__setattr__(self, "report_to", checked_report_to(self.report_to, self.output_dir))
         GenerationConfig(**self.generation)
         self._check_ranges()
         if not self.kl_coef and (self.kl_estimator, self.kl_in) != ("k3", "loss"):

@@ -28,7 +28,7 @@ from motet.algos.checks import (
     check_metrics,
     check_prompts,
     check_team,
-    check_wandb,
+    check_trackers,
     checked_config,
     checked_loggers,
     warn_if_nothing_learnt,
@@ -52,6 +52,8 @@ from motet.algos.tracking.console import ConsoleLogger
 from motet.algos.tracking.logger import Logger, Loggers
 from motet.algos.tracking.opening import open_loggers
 from motet.algos.tracking.progress_bar import ProgressBar
+from motet.algos.tracking.run_settings import run_settings
+from motet.algos.tracking.samples import log_evaluation
 from motet.algos.updates.batch import Batch, Group, samples_by_agent, weighted_samples
 from motet.algos.updates.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
 from motet.algos.updates.update import PolicyUpdater
@@ -87,7 +89,7 @@ class Trainer(ABC):
         eval_env: env with held-out rows.
         callbacks: called at the events of a run; one that returns False ends it.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
-        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+        wandb_config: options of `wandb.init`, which turn Weights & Biases on.
         **parts: see `TaskParts`.
 
     Attributes:
@@ -141,7 +143,7 @@ class Trainer(ABC):
         self.annotations = Annotations()
         self._callbacks = Callbacks(callbacks)
         self._extra_loggers = checked_loggers(loggers)
-        check_wandb(wandb_config)
+        check_trackers(self.config, wandb_config)
         self._wandb_config = wandb_config
         self._went_on = False
         self._stepped = False
@@ -231,6 +233,7 @@ class Trainer(ABC):
         bar = ProgressBar(len(schedule), console.console, visible=self.config.progress_bar)
         try:
             with bar:
+                loggers.log_config(run_settings(self.config, type(self).__name__))
                 bar.advance_to(self._rollouts_done)
                 self._heed(self._callbacks.on_train_begin(self))
                 if self._rollouts_done == 0 and half is None:
@@ -487,8 +490,7 @@ class Trainer(ABC):
         if self.eval_env is None:
             return
         evaluation = self.evaluate()
-        metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
-        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        log_evaluation(loggers, evaluation, self.num_env_steps, self._axes())
         self._folder.save_evaluation(self._rollouts_done, evaluation.rollout, self.samplers)
         reached = evaluation.metrics["return_mean"]
         if self._best_return is None or reached > self._best_return:

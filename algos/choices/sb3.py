@@ -40,7 +40,7 @@ from motet.agents import Agent
 from motet.algos.callbacks import Callback, Callbacks
 from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from motet.algos.checkpoint_folder import checkpoint_name, find_checkpoint
-from motet.algos.checks import check_wandb, checked_loggers, warn_if_one_turn
+from motet.algos.checks import check_trackers, checked_loggers, warn_if_one_turn
 from motet.algos.choices.offer_files import described
 from motet.algos.choices.pick_agent import PickAgent
 from motet.algos.choices.pick_env import (
@@ -66,6 +66,8 @@ from motet.algos.tracking.console import ConsoleLogger
 from motet.algos.tracking.logger import Logger, Loggers
 from motet.algos.tracking.opening import open_loggers
 from motet.algos.tracking.progress_bar import ProgressBar
+from motet.algos.tracking.run_settings import run_settings
+from motet.algos.tracking.samples import log_evaluation
 from motet.envs import to_sb3_vec_env
 
 
@@ -87,7 +89,7 @@ class SB3Trainer:
         eval_env: text env with held-out rows.
         callbacks: called at the events of a run but `on_rollout`; one that returns False ends it.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
-        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+        wandb_config: options of `wandb.init`, which turn Weights & Biases on.
 
     Attributes:
         config: settings.
@@ -129,7 +131,7 @@ class SB3Trainer:
         self._stopping = False
         self._run_clock = time.perf_counter()  # at which the run began, less what it took before
         self._extra_loggers = checked_loggers(loggers)
-        check_wandb(wandb_config)
+        check_trackers(self.config, wandb_config)
         self._wandb_config = wandb_config
         names = list(picks.possible_agents)
         one_number = learner == "sb3-dqn" and self.config.mode == "centralised"
@@ -189,6 +191,7 @@ class SB3Trainer:
             )
             try:
                 with bar:
+                    loggers.log_config(run_settings(self.config, self._learner))
                     bar.advance_to(self.model.num_timesteps - self._run_start)
                     self._heed(self._callbacks.on_train_begin(self))
                     if resume_from is None:
@@ -358,8 +361,7 @@ class SB3Trainer:
             return
         with kept_randomness():  # whatever a task draws from, the run goes on as without
             evaluation = self.evaluate()
-        metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
-        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        log_evaluation(loggers, evaluation, self.num_env_steps, self._axes())
         number = int(self.model.num_timesteps)
         self._folder.save_evaluation(number, evaluation.rollout, self.agents)
         reached = evaluation.metrics["return_mean"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from motet.agents.checks import check_fields
+from motet.algos.tracking.trackers import checked_report_to
 from motet.envs.views.sb3 import Mode
 from motet.envs.wrappers.candidates import Strategy
 from motet.envs.wrappers.offers import Candidates
@@ -63,6 +64,10 @@ class SB3Config:
         save_best: after an evaluation with the highest return so far, write the checkpoint
             `output_dir`/checkpoints/best, and the models beside it.
         output_dir: folder for `metrics.jsonl`, evaluations and checkpoints; None writes none.
+        report_to: where metrics go beside console and `metrics.jsonl`: any of "csv", "tensorboard",
+            "wandb", "trackio" and "mlflow", in a list, or one by itself; see docs/tracking.md.
+        project: what the run belongs to, for trackers: MLflow calls it an experiment.
+        run_name: what trackers call the run; None has them make a name up.
         progress_bar: show one.
         verbose: how much stable-baselines3 prints, from 0 to 2.
     """
@@ -102,11 +107,15 @@ class SB3Config:
     save_total_limit: int | None = 1
     save_best: bool = False
     output_dir: str | None = None
+    report_to: tuple[str, ...] = ()
+    project: str = "motet"
+    run_name: str | None = None
     progress_bar: bool = True
     verbose: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, others=_OTHERS)
+        check_fields(self, others=(*_OTHERS, "report_to"))
+        object.__setattr__(self, "report_to", checked_report_to(self.report_to, self.output_dir))
         for names, fits, what in _RANGES:
             for name in names:
                 value = getattr(self, name)

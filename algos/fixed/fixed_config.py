@@ -9,6 +9,7 @@ from motet.agents.checks import check_fields
 from motet.algos.fixed.discussion import DISCUSSION_TEMPLATE, shown_in_discussion
 from motet.algos.fixed.pipeline import PIPELINE_TEMPLATE, shown_in_pipeline
 from motet.algos.fixed.shown_texts import Template
+from motet.algos.tracking.trackers import checked_report_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,10 @@ class FixedConfig:
             stream has no number of, and 16 seeds of an env without a dataset.
         seed: of sampling.
         output_dir: folder for `metrics.jsonl`; None writes no log.
+        report_to: where metrics go beside console and `metrics.jsonl`: any of "csv", "tensorboard",
+            "wandb", "trackio" and "mlflow", in a list, or one by itself; see docs/tracking.md.
+        project: what the run belongs to, for trackers: MLflow calls it an experiment.
+        run_name: what trackers call the run; None has them make a name up.
     """
 
     checked_apart: ClassVar[tuple[str, ...]] = ()
@@ -28,9 +33,13 @@ class FixedConfig:
     eval_num_samples: int | None = None
     seed: int = 42
     output_dir: str | None = None
+    report_to: tuple[str, ...] = ()
+    project: str = "motet"
+    run_name: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, others=self.checked_apart)
+        check_fields(self, others=(*self.checked_apart, "report_to"))
+        object.__setattr__(self, "report_to", checked_report_to(self.report_to, self.output_dir))
         if self.eval_num_samples is not None and self.eval_num_samples < 1:
             raise ValueError(
                 f"Expected eval_num_samples of at least 1, got {self.eval_num_samples}."

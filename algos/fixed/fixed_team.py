@@ -13,7 +13,7 @@ from motet.agents import Agent, LMAgent
 from motet.algos.callbacks import Callback, Callbacks
 from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from motet.algos.checkpoint_folder import find_checkpoint
-from motet.algos.checks import check_team, check_wandb, checked_loggers
+from motet.algos.checks import check_team, check_trackers, checked_loggers
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.fixed.fixed_config import FixedConfig
 from motet.algos.parts import check_parallel_env
@@ -25,6 +25,8 @@ from motet.algos.team import check_agent
 from motet.algos.tracking.console import ConsoleLogger
 from motet.algos.tracking.logger import Logger, Loggers
 from motet.algos.tracking.opening import open_loggers
+from motet.algos.tracking.run_settings import run_settings
+from motet.algos.tracking.samples import log_evaluation
 
 
 class FixedTeam:
@@ -38,7 +40,7 @@ class FixedTeam:
         best_of: joint completions tried in each turn; see `evaluate`.
         callbacks: called at the beginning, after the evaluation and at the end.
         loggers: where metrics go beside console and `output_dir`; `train` does not close them.
-        wandb_config: turns on Weights & Biases, with these options of `wandb.init`.
+        wandb_config: options of `wandb.init`, which turn Weights & Biases on.
 
     Attributes:
         config: settings.
@@ -79,7 +81,7 @@ class FixedTeam:
         self._best_of = best_of
         self._callbacks = Callbacks(callbacks)
         self._loggers = checked_loggers(loggers)
-        check_wandb(wandb_config)
+        check_trackers(self.config, wandb_config)
         self._wandb_config = wandb_config
 
     def train(self, *, resume_from: str | Path | None = None) -> None:
@@ -99,10 +101,11 @@ class FixedTeam:
         folder.set_aside()
         own = open_loggers(self.config, self._wandb_config)
         try:
+            loggers = Loggers([ConsoleLogger(), own, *self._loggers])
+            loggers.log_config(run_settings(self.config, self._name))
             self._callbacks.on_train_begin(self)
             evaluation = self.evaluate()
-            metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
-            Loggers([ConsoleLogger(), own, *self._loggers]).log(metrics, self.num_env_steps)
+            log_evaluation(loggers, evaluation, self.num_env_steps)
             folder.save_evaluation(0, evaluation.rollout, self.agents)
             self._callbacks.on_eval(self, evaluation)
             self._callbacks.on_train_end(self)

@@ -1,9 +1,9 @@
 """Metrics as a JSON object per line."""
 
-import itertools
 import json
 from pathlib import Path
 
+from motet.algos.tracking.earlier import set_aside
 from motet.algos.tracking.logger import Metrics
 
 
@@ -22,12 +22,8 @@ class JSONLLogger:
     def __init__(self, path: str | Path, *, after: int | None = None) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        earlier: list[str] = []
-        if path.exists():
-            if after is not None:
-                earlier = _lines_until(path, after)
-            kept = (path.with_stem(f"{path.stem}-{n}") for n in itertools.count(1))
-            path.rename(next(name for name in kept if not name.exists()))
+        earlier = _lines_until(path, after) if after is not None and path.exists() else []
+        set_aside(path)
         self._file = path.open("w", encoding="utf-8")
         self._file.writelines(earlier)
 

@@ -1,38 +1,69 @@
 """Which loggers a run opens by itself."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from contextlib import ExitStack
+from typing import Any, Protocol, runtime_checkable
 
 from motet.algos.tracking.jsonl import JSONLLogger
 from motet.algos.tracking.logger import Logger, Loggers
-from motet.algos.tracking.wandb import WandbLogger
+from motet.algos.tracking.run_ids import earlier_run_ids, write_run_ids
+from motet.algos.tracking.trackers import TRACKERS, TrackedRun, TrackingSettings
 
 
-class LogSettings(Protocol):
-    """What is read of a config: each learner's has it."""
+@runtime_checkable
+class _HasRunId(Protocol):
+    run_id: str
 
-    @property
-    def output_dir(self) -> str | None:
-        """Folder for `metrics.jsonl`; None writes no log."""
+
+def chosen_trackers(
+    config: TrackingSettings, wandb_config: Mapping[str, Any] | None
+) -> dict[str, Mapping[str, Any]]:
+    """Return the options of each tracker that a run reports to.
+
+    Args:
+        config: of the run.
+        wandb_config: options of `wandb.init`, which turn Weights & Biases on; None gives none.
+    """
+    names = [*config.report_to]
+    if wandb_config is not None and "wandb" not in names:
+        names.append("wandb")
+    return {name: (wandb_config or {}) if name == "wandb" else {} for name in names}
 
 
 def open_loggers(
-    config: LogSettings,
-    wandb_config: Mapping[str, Any] | None,
+    config: TrackingSettings,
+    wandb_config: Mapping[str, Any] | None = None,
     *,
     after: int | None = None,
 ) -> Loggers:
     """Open what a run logs to by itself; the caller closes it.
 
+    A folder gets `metrics.jsonl`, and `tracking.json` with the ids of the runs that trackers made,
+    so that a run that goes on there goes on in these.
+
     Args:
-        config: of the run; its `output_dir` gets `metrics.jsonl`.
-        wandb_config: options of `wandb.init`; None for no Weights & Biases.
-        after: see `JSONLLogger`.
+        config: of the run.
+        wandb_config: see `chosen_trackers`.
+        after: env steps that a run goes on from; None for a new one.
     """
-    opened: list[Logger] = []
-    if config.output_dir is not None:
-        opened.append(JSONLLogger(Path(config.output_dir) / "metrics.jsonl", after=after))
-    if wandb_config is not None:
-        opened.append(WandbLogger(**wandb_config))
-    return Loggers(opened)
+    folder = config.output_dir
+    earlier = {} if folder is None else earlier_run_ids(folder, goes_on=after is not None)
+    ids = {}
+    with ExitStack() as opened:  # those that are open are closed where the next cannot be
+        loggers: list[Logger] = []
+
+        def keep(logger: Logger) -> None:
+            opened.callback(logger.close)
+            loggers.append(logger)
+
+        if folder is not None:
+            keep(JSONLLogger(TrackedRun(config).file("metrics.jsonl"), after=after))
+        for name, options in chosen_trackers(config, wandb_config).items():
+            logger = TRACKERS[name].open(TrackedRun(config, after, earlier.get(name), options))
+            keep(logger)
+            if isinstance(logger, _HasRunId):
+                ids[name] = logger.run_id
+        if folder is not None and ids:
+            write_run_ids(folder, {**earlier, **ids})
+        opened.pop_all()
+    return Loggers(loggers)

@@ -1,9 +1,10 @@
 """Metrics in Weights & Biases."""
 
-import importlib.util
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.algos.tracking.logger import Metrics
+from motet.algos.tracking.logger import Cell, Metrics
+from motet.algos.tracking.require import require
 
 
 def require_wandb() -> None:
@@ -12,17 +13,20 @@ def require_wandb() -> None:
     Raises:
         ImportError: with what to type.
     """
-    if importlib.util.find_spec("wandb") is None:
-        raise ImportError(
-            'Expected wandb for Weights & Biases logging; pip install "motet[trackers]".'
-        )
+    require("wandb", "Weights & Biases logging", "trackers")
 
 
 class WandbLogger:
     """Send metrics to Weights & Biases. The package is imported here and nowhere else.
 
+    Env steps are the metric `step`, which all others are drawn over: W&B's own counter would refuse
+    a second entry at the same step, and a run that goes on from before its last entry.
+
     Args:
         **options: passed on to `wandb.init`: project, entity, name, config, dir, ...
+
+    Attributes:
+        run_id: what a run that goes on is found by.
 
     Raises:
         ImportError: where wandb is not installed, with what to type.
@@ -33,10 +37,26 @@ class WandbLogger:
         import wandb  # noqa: PLC0415  # only where it was asked for
 
         self._run = wandb.init(**options)
+        self._run.define_metric("step", hidden=True)
+        self._run.define_metric("*", step_metric="step")
+        self.run_id: str = self._run.id
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Send one entry."""
-        self._run.log(dict(metrics), step=step)
+        self._run.log({**metrics, "step": step})
+
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], step: int
+    ) -> None:
+        """Send a table."""
+        import wandb  # noqa: PLC0415  # only where it was asked for
+
+        table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+        self._run.log({name: table, "step": step})
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """Send settings, beside those that were given to `wandb.init`."""
+        self._run.config.update(dict(config), allow_val_change=True)
 
     def close(self) -> None:
         """Finish the run."""
