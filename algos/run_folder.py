@@ -6,13 +6,13 @@ output_dir/checkpoints/000010/        what `train(resume_from=output_dir)` goes 
 output_dir/checkpoints/best/          the same after the best evaluation, with `models/`
 """
 
-import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from motet.agents import Agent
 from motet.algos.checkpoint_folder import BEST, FOLDER, CheckpointFolder
+from motet.algos.earlier import set_aside
 from motet.algos.rollouts.annotations import with_token_offsets
 from motet.algos.rollouts.rollout import Rollout
 
@@ -45,12 +45,9 @@ class RunFolder:
 
     def set_aside(self) -> None:
         """Move what an earlier run has left to `rollouts-1`, ...: nothing is lost or mixed."""
-        if self._path is None:
-            return
-        for name in (ROLLOUTS, EVALUATIONS, FOLDER):
-            if (self._path / name).exists():
-                free = (self._path / f"{name}-{n}" for n in itertools.count(1))
-                (self._path / name).rename(next(path for path in free if not path.exists()))
+        if self._path is not None:
+            for name in (ROLLOUTS, EVALUATIONS, FOLDER):
+                set_aside(self._path / name)
 
     def save_rollout(self, number: int, rollout: Rollout, agents: Mapping[str, Agent]) -> None:
         """Write the rollout of a number, from 1, with the offsets of its tokens."""

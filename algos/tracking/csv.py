@@ -2,11 +2,10 @@
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import TextIO
 
-from motet.algos.tracking.earlier import set_aside
+from motet.algos.earlier import put_in_place, set_aside
 from motet.algos.tracking.logger import Metrics
 
 
@@ -22,19 +21,21 @@ class CSVLogger:
 
     Args:
         path: the file; its folder is made where it is missing.
-        after: goes on from an earlier run at this number of env steps: its entries up to there
-            come first.
+        after: goes on from an earlier run at this number of env steps, in its file. Entries beyond
+            are taken out, and a copy of the file as it was is left beside it.
     """
 
     def __init__(self, path: str | Path, *, after: int | None = None) -> None:
         self._path = Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._columns, earlier = ["step"], list[dict[str, str]]()
+        self._columns, earlier, keep = ["step"], list[dict[str, str]](), False
         if after is not None and self._path.exists():
             self._columns, rows = _read(self._path)
             earlier = [row for row in rows if int(row["step"]) <= after]
-        set_aside(self._path)
-        self._rewrite(earlier)
+            keep = len(earlier) < len(rows)
+        else:
+            set_aside(self._path)
+        self._rewrite(earlier, keep=keep)
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Write one row, at once."""
@@ -51,16 +52,13 @@ class CSVLogger:
         """Close the file."""
         self._file.close()
 
-    def _rewrite(self, rows: list[dict[str, str]]) -> None:
+    def _rewrite(self, rows: list[dict[str, str]], *, keep: bool = False) -> None:
         """Put a file with these rows in the place of the one that there is, and go on in it."""
-        beside = self._path.with_name(f"{self._path.name}.part")
-        with beside.open("w", encoding="utf-8", newline="") as file:
-            writer = self._writer_to(file)
-            writer.writeheader()
-            writer.writerows(rows)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
+        text = io.StringIO()
+        writer = self._writer_to(text)
+        writer.writeheader()
+        writer.writerows(rows)
+        put_in_place(self._path, [text.getvalue()], keep=keep)
         self._file = self._path.open("a", encoding="utf-8", newline="")
         self._writer = self._writer_to(self._file)
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from motet.algos.tracking.earlier import set_aside
+from motet.algos.earlier import put_in_place, set_aside
 from motet.algos.tracking.logger import Metrics
 
 
@@ -15,17 +15,21 @@ class JSONLLogger:
 
     Args:
         path: the file; its folder is made where it is missing.
-        after: goes on from an earlier run at this number of env steps: its entries up to there
-            come first.
+        after: goes on from an earlier run at this number of env steps, in its file. Entries beyond
+            are taken out, and a copy of the file as it was is left beside it.
     """
 
     def __init__(self, path: str | Path, *, after: int | None = None) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        earlier = _lines_until(path, after) if after is not None and path.exists() else []
-        set_aside(path)
-        self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(earlier)
+        if after is None or not path.exists():
+            set_aside(path)
+        else:
+            whole = path.read_text(encoding="utf-8").splitlines(True)
+            earlier = [line for line in whole if _is_until(line, after)]
+            if earlier != whole:
+                put_in_place(path, earlier, keep=True)
+        self._file = path.open("a", encoding="utf-8")
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Write one line, at once."""
@@ -37,9 +41,6 @@ class JSONLLogger:
         self._file.close()
 
 
-def _lines_until(path: Path, step: int) -> list[str]:
-    """Return the entries of a log up to a step; a last line that was cut short is none."""
-    lines = [
-        line for line in path.read_text(encoding="utf-8").splitlines(True) if line.endswith("\n")
-    ]
-    return [line for line in lines if json.loads(line)["step"] <= step]
+def _is_until(line: str, step: int) -> bool:
+    """Tell whether a line is an entry up to a step; a last one that was cut short is none."""
+    return line.endswith("\n") and json.loads(line)["step"] <= step

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from motet.algos.tracking.earlier import set_aside
+from motet.algos.earlier import set_aside
 from motet.algos.tracking.logger import Cell, Metrics
 from motet.algos.tracking.markdown import markdown_table
 from motet.algos.tracking.require import require
