@@ -4,7 +4,7 @@ It listens on a free port of this machine, with a thread for each connection:
 
     with OpenAIStub() as stub:
         agent = APIAgent("stub", base_url=stub.url)
-        stub.plan(status(429, headers={"Retry-After": "1"}))  # the next request; later ones are well
+        stub.plan(status(429, headers={"Retry-After": "1"}))  # the next one
         agent.act(["Hello"])
         assert len(stub.requests) == 2
 
@@ -280,7 +280,7 @@ def stream(handler: Handler, body: dict[str, Any]) -> None:
 
 
 def stream_broken(num_pieces: int, how: str, seconds: float = 30.0) -> Behaviour:
-    """Begin a stream, and after some pieces stand still, drop the connection, end, or tell an error."""
+    """Begin a stream, and after some pieces stand still, drop it, end it, or tell an error."""
 
     def behave(handler: Handler, body: dict[str, Any]) -> None:
         handler.begin_stream()

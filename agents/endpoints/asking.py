@@ -6,8 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.agents.endpoints.answer import Answer
 from motet.agents.endpoints.budget import Claim, Ledger
-from motet.agents.endpoints.client import Answer, Client
+from motet.agents.endpoints.client import Client
 from motet.agents.endpoints.conversation import APICompletion, Message, said
 from motet.agents.endpoints.dialect import Dialect
 from motet.agents.endpoints.errors import BudgetExceededError, DeadlineExceededError, Trouble
@@ -190,7 +191,7 @@ class Asking:
             tried = f" after {num_tries + 1} requests" if num_tries else ""
             self._fail(replace(trouble, got=trouble.got + tried))
             return None
-        longest = min(limits.backoff_s * 2**num_tries, limits.max_backoff_s)
+        longest = min(limits.backoff_s * 2.0**num_tries, limits.max_backoff_s)
         delay = longest * _random.uniform(0.5, 1.0)
         if trouble.wait_s is not None:
             if trouble.wait_s > limits.max_backoff_s:

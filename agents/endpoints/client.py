@@ -6,10 +6,10 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Self
 
-from motet.agents.agent import FinishReason
+from motet.agents.endpoints.answer import Answer
 from motet.agents.endpoints.errors import (
     Trouble,
     no_answer_in,
@@ -17,103 +17,9 @@ from motet.agents.endpoints.errors import (
     of_connection,
     of_event,
     of_status,
-    shown,
 )
 from motet.agents.endpoints.key import Key
 from motet.agents.endpoints.limits import APILimits
-from motet.agents.visible import is_text
-
-_MISSING = "it has no choices: nothing was written"
-
-
-@dataclass(slots=True)
-class Choice:
-    """One completion as it has come so far.
-
-    Attributes:
-        text: what was written; None where nothing was.
-        finish_reason: why it ended, in the endpoint's words; None where it has not.
-        refusal: what the model said in place of a completion.
-        calls: whether the model has called a tool.
-    """
-
-    text: str | None = None
-    finish_reason: str | None = None
-    refusal: str | None = None
-    calls: bool = False
-
-    def add(self, piece: Mapping[str, Any]) -> None:
-        """Add what a choice of an answer has, or a piece of it in a stream."""
-        said = _said(piece)
-        content = said.get("content")
-        if content is not None:
-            self.text = (self.text or "") + content
-        if said.get("refusal"):
-            self.refusal = (self.refusal or "") + said["refusal"]
-        if said.get("tool_calls") or said.get("function_call"):
-            self.calls = True
-        if piece.get("finish_reason") is not None:
-            self.finish_reason = str(piece["finish_reason"])
-
-    def read(self) -> tuple[str, FinishReason] | Trouble:
-        """Return text and finish reason, or what came in place of a completion."""
-        if self.calls or self.finish_reason in ("tool_calls", "function_call"):
-            return Trouble(
-                "a call of a tool", "use a model or an endpoint that calls none unless offered one"
-            )
-        if self.refusal is not None:
-            return Trouble(f"a refusal ({shown(self.refusal)})", "change the prompt, or the model")
-        if self.finish_reason == "content_filter":
-            return Trouble(
-                "a completion that its content filter cut", "change the prompt, or the filter"
-            )
-        if self.finish_reason == "length":
-            return self.text or "", "length"  # no text where all tokens went into thoughts
-        if self.finish_reason == "stop" and self.text is None:
-            return Trouble("a completion without a text", "change the prompt, or the model")
-        if self.finish_reason == "stop":
-            return self.text or "", "stop"
-        return Trouble(
-            f"finish_reason {shown(str(self.finish_reason))!r}",
-            "look after the endpoint: completions end with 'stop' or 'length'",
-        )
-
-
-@dataclass(slots=True)
-class Answer:
-    """What came for one request.
-
-    Attributes:
-        choices: completions by index.
-        tokens: of prompt and completions, as the endpoint counted them; None where it did not.
-    """
-
-    choices: dict[int, Choice] = field(default_factory=dict)
-    tokens: tuple[int, int] | None = None
-
-    def add(self, told: Mapping[str, Any]) -> Trouble | None:
-        """Add an answer, or a piece of it in a stream; return what is wrong with it."""
-        if told.get("error"):
-            return of_event(told["error"])
-        wrong = _wrong_form(told)
-        if wrong is not None:
-            return of_broken(wrong)
-        for place, piece in enumerate(told.get("choices") or []):
-            index = piece.get("index")
-            where = index if isinstance(index, int) else place
-            self.choices.setdefault(where, Choice()).add(piece)
-        usage = told.get("usage") or {}
-        tokens = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
-        if all(isinstance(number, int) and number >= 0 for number in tokens):
-            self.tokens = tokens
-        return None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether all completions that have begun have ended."""
-        return bool(self.choices) and all(
-            choice.finish_reason is not None for choice in self.choices.values()
-        )
 
 
 class Client:
@@ -136,6 +42,7 @@ class Client:
         chat: bool,
         extra_body: Mapping[str, Any],
     ) -> None:
+        self._key = key
         self._limits = limits
         self._extra_body = dict(extra_body)
         self._openai = openai_library()
@@ -152,23 +59,32 @@ class Client:
         await self._client.close()
 
     async def ask(self, body: Mapping[str, Any]) -> Answer | Trouble:
-        """Send one request, once."""
+        """Send one request, once. What came instead of an answer does not show the key."""
+        answer = await self._in_time(body)
+        if isinstance(answer, Trouble):
+            got, told = self._key.hidden_in(answer.got), self._key.hidden_in(answer.told)
+            return replace(answer, got=got, told=told)
+        if not answer.choices:
+            return Trouble("an answer without a choice", "change the prompt, or the endpoint")
+        return answer
+
+    async def _in_time(self, body: Mapping[str, Any]) -> Answer | Trouble:
         try:
             async with asyncio.timeout(self._limits.timeout_s):
-                answer = await self._asked(body)
+                return await self._asked(body)
         except TimeoutError:
             return no_answer_in(self._limits.timeout_s, "timeout_s")
-        except self._openai.APIStatusError as error:
-            return of_status(error.status_code, error.body, error.response.headers)
-        except self._openai.APIConnectionError as error:
-            return of_connection(error)
         except self._openai.APIError as error:
-            return of_event(error.body)
+            return self._trouble(error)
         except (json.JSONDecodeError, UnicodeDecodeError):
             return of_broken("what is no JSON")
-        if isinstance(answer, Answer) and not answer.choices:
-            return Trouble(_MISSING, "change the prompt, or look after the endpoint")
-        return answer
+
+    def _trouble(self, error: Any) -> Trouble:
+        if isinstance(error, self._openai.APIStatusError):
+            return of_status(error.status_code, error.body, error.response.headers)
+        if isinstance(error, self._openai.APIConnectionError):
+            return of_connection(error)
+        return of_event(error.body)
 
     async def _asked(self, body: Mapping[str, Any]) -> Answer | Trouble:
         came = await self._completions.create(**body, extra_body=self._extra_body)
@@ -202,31 +118,6 @@ class Client:
         if answer.choices and not answer.has_ended:
             return of_broken("a stream that ended in the middle of a completion")
         return answer
-
-
-def _said(piece: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a choice says: of a chat, of a piece of one, or of a text that goes on."""
-    said: Mapping[str, Any] = (
-        piece.get("message") or piece.get("delta") or {"content": piece.get("text")}
-    )
-    return said
-
-
-def _wrong_form(told: Mapping[str, Any]) -> str | None:
-    """Return what an answer has where it should have something else, None where all is well."""
-    choices, usage = told.get("choices") or [], told.get("usage") or {}
-    if not isinstance(choices, list) or not isinstance(usage, Mapping):
-        return "choices and usage of other types than a list and an object"
-    for piece in choices:
-        if not isinstance(piece, Mapping) or not isinstance(_said(piece), Mapping):
-            return "a choice that is no object"
-        for name in ("content", "refusal"):
-            text = _said(piece).get(name)
-            if text is not None and not isinstance(text, str):
-                return f"a choice whose {name} is of type {type(text).__name__}"
-            if text is not None and not is_text(text):
-                return f"a choice whose {name} has half a character (a lone surrogate)"
-    return None
 
 
 def require_openai() -> None:

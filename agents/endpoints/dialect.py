@@ -19,8 +19,22 @@ _logger = logging.getLogger(__name__)
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _SENT = ("max_new_tokens", "temperature", "top_p", "do_sample", "stop_strings")
 _OWN = frozenset(
-    ("model", "messages", "prompt", "n", "seed", "stream", "stream_options", "stop", "temperature")
-    + ("top_p", "max_tokens", "max_completion_tokens", "tools", "functions")
+    [
+        "model",
+        "messages",
+        "prompt",
+        "n",
+        "seed",
+        "stream",
+        "stream_options",
+        "stop",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "max_completion_tokens",
+        "tools",
+        "functions",
+    ]
 )
 # A token stands for a byte at least. Templates add the roles, and some a message of their own.
 _TOKENS_OF_A_MESSAGE = 16
