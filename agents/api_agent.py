@@ -54,7 +54,8 @@ class APIAgent:
         generation: sampling settings: `max_new_tokens`, `temperature`, `top_p`, `do_sample` (False
             asks for temperature 0) and stop strings. Endpoints have no names for the others.
         history: "none" sends an observation alone, "append" the running conversation, as `act` gets
-            it in `contexts`. Rollouts and evaluation pass it on by themselves.
+            it in `contexts`. Rollouts and evaluation pass it on by themselves. With `chat=False` it
+            is one text, of which stop strings are no part: endpoints leave them out.
         stream: let completions come piece by piece, so that one that stands still is given up
             after `APILimits.idle_timeout_s` rather than `timeout_s`.
         limits: time limits, retries and concurrency.

@@ -84,9 +84,15 @@ def check_spoken_contexts(contexts: Sequence[Completion | None], wanted: int) ->
         wanted: number of observations.
 
     Raises:
-        TypeError: where one is neither None nor a completion with its conversation.
+        TypeError: where they are no list, or one is neither None nor a completion with its
+            conversation.
         ValueError: where their number is wrong.
     """
+    if not isinstance(contexts, Completion | Sequence):
+        raise TypeError(
+            f"Expected a list of {wanted} contexts, one for each observation, got a "
+            f"{type(contexts).__name__}; pass list(contexts)."
+        )
     if isinstance(contexts, Completion) or len(contexts) != wanted:
         got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
         raise ValueError(

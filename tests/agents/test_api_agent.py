@@ -136,7 +136,7 @@ def test_completions_are_in_the_order_of_observations_whatever_comes_first() -> 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_requests_are_in_flight_than_allowed(most: int) -> None:
-    with OpenAIStub(delay_s=0.1) as stub:
+    with OpenAIStub(delay_s=0.2) as stub:
         agent = APIAgent("m", base_url=stub.url, limits=APILimits(max_concurrency=most))
         agent.act([str(i) for i in range(7)])
         assert len(stub.requests) == 7
@@ -284,6 +284,8 @@ def test_contexts_that_carry_no_conversation_are_refused(stub: OpenAIStub) -> No
         agent.act(["a"], contexts=[other])
     with pytest.raises(TypeError, match="got 'no' of type str"):
         agent.act(["a"], contexts=["no"])
+    with pytest.raises(TypeError, match="list of 1 contexts, one for each observation, got a gen"):
+        agent.act(["a"], contexts=(each for each in [own]))
     with pytest.raises(ValueError, match="list of 2 contexts, one for each observation, got 1"):
         agent.act(["a", "b"], contexts=[own])
     with pytest.raises(ValueError, match="history='none'"):

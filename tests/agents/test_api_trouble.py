@@ -13,12 +13,15 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from openai_stub import (
     KEY,
+    Handler,
     OpenAIStub,
+    complete,
     content,
     drop,
     prompt_of,
@@ -30,7 +33,9 @@ from openai_stub import (
 
 from motet.agents import APIAgent, APIBudget, APILimits, DeadlineExceededError, EndpointError
 
-QUICK = APILimits(backoff_s=0.01, max_backoff_s=2.0, max_retries=3, timeout_s=0.5)
+QUICK = APILimits(backoff_s=0.01, max_backoff_s=2.0, max_retries=3, timeout_s=10.0)
+IMPATIENT = replace(QUICK, timeout_s=0.5)
+STALL = stall(30)
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +79,14 @@ def ask(stub: OpenAIStub, **kwargs: object) -> str:
         content(b'{"choices": [{"message": {"content": ["parts"]}}]}'),
         content(b'{"choices": [{"message": {"content": "\\ud800"}, "finish_reason": "stop"}]}'),
         content(b'{"error": {"message": "the provider is away"}}'),
-        stall(30),
+        STALL,
     ],
     ids=lambda behaviour: behaviour.__qualname__.split(".")[0],
 )
 def test_trouble_that_may_pass_is_tried_again(stub: OpenAIStub, trouble: object) -> None:
     stub.plan(trouble, trouble)
-    agent = APIAgent("m", base_url=stub.url, limits=QUICK)
+    limits = IMPATIENT if trouble is STALL else QUICK
+    agent = APIAgent("m", base_url=stub.url, limits=limits)
     assert agent.act(["a"])[0][0].text == "a|seed None|0"
     assert len(stub.requests) == 3
     assert (agent.usage.num_requests, agent.usage.num_retries) == (3, 2)
@@ -95,18 +101,18 @@ def test_trouble_that_may_pass_is_tried_again(stub: OpenAIStub, trouble: object)
 )
 def test_a_stream_that_breaks_is_tried_again(stub: OpenAIStub, how: str, num_pieces: int) -> None:
     stub.plan(stream_broken(num_pieces, how))
-    limits = APILimits(backoff_s=0.01, idle_timeout_s=0.2, timeout_s=2.0)
+    limits = APILimits(backoff_s=0.01, idle_timeout_s=0.5, timeout_s=3.0)
     begun = time.monotonic()
     assert ask(stub, stream=True, limits=limits) == "a|seed None|0"
     assert len(stub.requests) == 2
-    limit = 2.0 if num_pieces == 0 else 0.2  # until a stream has begun the request's limit counts
+    limit = 3.0 if num_pieces == 0 else 0.5  # until a stream has begun the request's limit counts
     waited = time.monotonic() - begun
-    assert (limit <= waited < limit + 1.5) if how == "stalls" else waited < 1.5
+    assert (limit <= waited < limit + 2.0) if how == "stalls" else waited < 2.5
 
 
 def test_a_stream_that_only_forgets_to_end_is_complete(stub: OpenAIStub) -> None:
     stub.plan(stream_broken(5, "stalls"))  # all of it but the count of tokens
-    agent = APIAgent("m", base_url=stub.url, stream=True, limits=APILimits(idle_timeout_s=0.2))
+    agent = APIAgent("m", base_url=stub.url, stream=True, limits=APILimits(idle_timeout_s=0.5))
     assert agent.act(["a"])[0][0].text == "a|seed None|0"
     assert len(stub.requests) == 1
     assert agent.usage.num_estimated == 1
@@ -122,7 +128,7 @@ def test_the_endpoint_says_how_long_to_wait(stub: OpenAIStub, kind: str) -> None
     stub.plan(status(429, "slow down", headers))
     ask(stub)
     first, second = stub.requests
-    assert 0.85 <= second.at - first.at < 2.6
+    assert 0.85 <= second.at - first.at < 4.0
 
 
 def test_waits_grow_and_are_not_all_the_same(stub: OpenAIStub) -> None:
@@ -131,7 +137,7 @@ def test_waits_grow_and_are_not_all_the_same(stub: OpenAIStub) -> None:
     ask(stub, limits=limits)
     waits = [after.at - before.at for before, after in itertools.pairwise(stub.requests)]
     for wait, longest in zip(waits, (0.1, 0.2, 0.4, 0.4), strict=True):
-        assert longest / 2 <= wait < longest + 0.5
+        assert longest / 2 <= wait < longest + 1.0
 
 
 def test_requests_that_failed_together_do_not_return_together(stub: OpenAIStub) -> None:
@@ -147,7 +153,7 @@ def test_requests_that_failed_together_do_not_return_together(stub: OpenAIStub) 
     ("wait", "limits", "sentence"),
     [
         ("3600", QUICK, "left alone for 3600 seconds; ask later, or raise max_backoff_s=2"),
-        ("1.5", APILimits(deadline_s=1.0), "got 0 of 1 within deadline_s=1, and last status 429"),
+        ("30", APILimits(deadline_s=4.0), "got 0 of 1 within deadline_s=4, and last status 429"),
     ],
 )
 def test_a_wait_that_is_too_long_is_not_begun(
@@ -157,7 +163,7 @@ def test_a_wait_that_is_too_long_is_not_begun(
     begun = time.monotonic()
     with pytest.raises(EndpointError, match=sentence):
         ask(stub, limits=limits)
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 3.0
 
 
 # --- what is not ----------------------------------------------------------------------------------
@@ -235,7 +241,7 @@ def test_a_slow_endpoint_is_given_up(stub: OpenAIStub) -> None:
     begun = time.monotonic()
     with pytest.raises(EndpointError, match=r"none within timeout_s=0.3 seconds after 2 requests"):
         ask(stub, limits=APILimits(timeout_s=0.3, max_retries=1, backoff_s=0.01))
-    assert 0.6 <= time.monotonic() - begun < 2.0
+    assert 0.6 <= time.monotonic() - begun < 4.0
 
 
 # --- what came before -----------------------------------------------------------------------------
@@ -248,11 +254,11 @@ def slow_last(body: dict) -> float:
 def test_a_deadline_ends_an_act_and_what_came_is_kept() -> None:
     with OpenAIStub(delay_s=slow_last) as stub:
         APIAgent("warm", base_url=stub.url).act(["warm"])
-        agent = APIAgent("m", base_url=stub.url, limits=APILimits(deadline_s=0.7))
+        agent = APIAgent("m", base_url=stub.url, limits=APILimits(deadline_s=2.0))
         begun = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match=r"got 4 of 6 within deadline_s=0.7") as e:
+        with pytest.raises(DeadlineExceededError, match=r"got 4 of 6 within deadline_s=2") as e:
             agent.act(["one", "last", "three"], 2, seed=0)
-        assert time.monotonic() - begun < 2.5
+        assert 2.0 <= time.monotonic() - begun < 5.0
         assert [len(group) for group in e.value.completions] == [2, 0, 2]
         assert e.value.completions[2][1].text.startswith("three|")
         assert pickle.loads(pickle.dumps(e.value)).completions == e.value.completions
@@ -263,14 +269,13 @@ def test_a_deadline_ends_an_act_and_what_came_is_kept() -> None:
 
 def test_an_error_lets_what_is_in_flight_come_and_begins_nothing_new() -> None:
     def slow_first(body: dict) -> float:
-        return 0.3 if prompt_of(body) == "first" else 0.0
+        return 1.5 if prompt_of(body) == "first" else 0.0
 
     with OpenAIStub(delay_s=slow_first) as stub:
         limits = APILimits(max_concurrency=2)
         agent = APIAgent("m", base_url=stub.url, limits=limits)
         agent.act(["warm"])
         stub.requests.clear()
-        stub.answer = lambda body, index: "x" if prompt_of(body) != "second" else "\ud800"
         stub.plan(*[refusing_second] * 9)
         with pytest.raises(EndpointError, match="not this one") as raised:
             agent.act(["first", "second", "third", "fourth"])
@@ -278,9 +283,7 @@ def test_an_error_lets_what_is_in_flight_come_and_begins_nothing_new() -> None:
         assert len(stub.requests) == 2
 
 
-def refusing_second(handler: object, body: dict) -> None:
-    from openai_stub import complete
-
+def refusing_second(handler: Handler, body: dict) -> None:
     behaviour = status(400, "not this one") if prompt_of(body) == "second" else complete
     behaviour(handler, body)
 
@@ -375,13 +378,15 @@ def test_the_key_is_in_no_error_log_repr_or_pickle(
         [status(401, told)],
         [status(500, told)] * 4,
         [drop] * 4,
-        [stall(30)] * 4,
+        [STALL] * 4,
         [content(json.dumps({"error": {"message": told}}).encode())] * 4,
         [stream_broken(2, "error")] * 4,
         [status(400, {"detail": [{"msg": told}]})],
     ]
     for trouble in troubles:
         stub.plan(*trouble)
+        if STALL in trouble:
+            agent = APIAgent("m", base_url=stub.url, limits=IMPATIENT, stream=stream)
         with pytest.raises(EndpointError) as raised:
             agent.act(["a"])
         shown += everything_about(raised.value)
