@@ -191,15 +191,14 @@ class Asking:
             tried = f" after {num_tries + 1} requests" if num_tries else ""
             self._fail(replace(trouble, got=trouble.got + tried))
             return None
-        longest = min(limits.backoff_s * 2.0**num_tries, limits.max_backoff_s)
-        delay = longest * _random.uniform(0.5, 1.0)
+        delay = drawn_wait(limits, num_tries)
         if trouble.wait_s is not None:
             if trouble.wait_s > limits.max_backoff_s:
                 wants = f"{trouble.got}, and that it wants to be left alone for {trouble.wait_s:g}"
                 advice = f"ask later, or raise max_backoff_s={limits.max_backoff_s:g} in APILimits"
                 self._fail(replace(trouble, got=f"{wants} seconds", advice=advice))
                 return None
-            delay = trouble.wait_s + _random.uniform(0.0, 0.1) * longest
+            delay = trouble.wait_s + delay / 10  # not all at the same moment
         now = asyncio.get_running_loop().time()
         if self._deadline is not None and now + delay >= self._deadline:
             self._fail(self._late(trouble))
@@ -220,3 +219,12 @@ class Asking:
     def _fail(self, trouble: Trouble) -> None:
         if self.trouble is None:
             self.trouble = trouble
+
+
+def drawn_wait(limits: APILimits, num_tries: int) -> float:
+    """Return how many seconds to wait after so many tries before this one.
+
+    Twice as long each time up to `max_backoff_s`, less a part of up to a half that is drawn.
+    """
+    longest = min(limits.backoff_s * 2.0 ** min(num_tries, 64), limits.max_backoff_s)
+    return longest * _random.uniform(0.5, 1.0)

@@ -31,7 +31,15 @@ from openai_stub import (
     stream_broken,
 )
 
-from motet.agents import APIAgent, APIBudget, APILimits, DeadlineExceededError, EndpointError
+from motet.agents import (
+    APIAgent,
+    APIBudget,
+    APILimits,
+    APIUsage,
+    DeadlineExceededError,
+    EndpointError,
+)
+from motet.agents.endpoints.asking import drawn_wait
 
 QUICK = APILimits(backoff_s=0.01, max_backoff_s=2.0, max_retries=3, timeout_s=10.0)
 IMPATIENT = replace(QUICK, timeout_s=0.5)
@@ -140,13 +148,12 @@ def test_waits_grow_and_are_not_all_the_same(stub: OpenAIStub) -> None:
         assert longest / 2 <= wait < longest + 1.0
 
 
-def test_requests_that_failed_together_do_not_return_together(stub: OpenAIStub) -> None:
-    stub.plan(*[status(500)] * 8)
-    agent = APIAgent("m", base_url=stub.url, limits=APILimits(backoff_s=1.0))
-    agent.act(["a"] * 8)
-    again = sorted(seen.at for seen in stub.requests[8:])
-    assert len(again) == 8
-    assert again[-1] - again[0] > 0.1  # eight draws from half a second
+def test_requests_that_failed_together_do_not_return_together() -> None:
+    limits = APILimits(backoff_s=1.0, max_backoff_s=6.0)
+    for num_tries, longest in ((0, 1.0), (1, 2.0), (2, 4.0), (3, 6.0), (2000, 6.0)):
+        drawn = [drawn_wait(limits, num_tries) for _ in range(200)]
+        assert longest / 2 <= min(drawn) < 0.6 * longest
+        assert 0.9 * longest < max(drawn) <= longest
 
 
 @pytest.mark.parametrize(
@@ -221,9 +228,11 @@ def test_finish_reasons_are_those_of_completions(
 
 def test_trouble_that_stays_is_told_with_how_often_it_was_tried(stub: OpenAIStub) -> None:
     stub.plan(*[status(500, "on fire")] * 4)
+    agent = APIAgent("m", base_url=stub.url, limits=QUICK)
     with pytest.raises(EndpointError, match=r"\(on fire\) after 4 requests; .*raise max_retries"):
-        ask(stub)
+        agent.act(["a"])
     assert len(stub.requests) == 4
+    assert agent.usage == APIUsage(num_requests=4, num_retries=3)  # nobody bills a refusal
 
 
 def test_an_endpoint_that_is_not_there_is_told_of() -> None:
@@ -238,9 +247,12 @@ def test_an_endpoint_that_is_not_there_is_told_of() -> None:
 
 def test_a_slow_endpoint_is_given_up(stub: OpenAIStub) -> None:
     stub.plan(*[stall(30)] * 2)
+    limits = APILimits(timeout_s=0.3, max_retries=1, backoff_s=0.01)
+    agent = APIAgent("m", base_url=stub.url, limits=limits)
     begun = time.monotonic()
     with pytest.raises(EndpointError, match=r"none within timeout_s=0.3 seconds after 2 requests"):
-        ask(stub, limits=APILimits(timeout_s=0.3, max_retries=1, backoff_s=0.01))
+        agent.act(["a"])
+    assert (agent.usage.num_estimated, agent.usage.completion_tokens) == (2, 512)  # may be billed
     assert 0.6 <= time.monotonic() - begun < 4.0
 
 
