@@ -3,7 +3,8 @@
 A block runs in names of its own, or in those of the block before where it begins with
 `# continued`. After the comment
 `<!-- needs a hub: run with the embedded model -->` the hub's names in a block give way to the
-embedded model's folder.
+embedded model's folder; after `<!-- needs an endpoint: run against a local one -->` its URLs do to
+that of a small server in the tests.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from typing import Any
 
 import pettingzoo
 import pytest
+from openai_stub import KEY, OpenAIStub
 
 from motet import agents, algos, envs
 from motet.agents import pocket_path
@@ -31,6 +33,8 @@ PACKAGES = {
     each.__name__.partition(".")[2]: Path(each.__path__[0]) for each in (agents, algos, envs)
 }
 NEEDS_HUB = "<!-- needs a hub: run with the embedded model -->"
+NEEDS_ENDPOINT = "<!-- needs an endpoint: run against a local one -->"
+ENDPOINT = re.compile(r'"https?://[^"]+/v1"')
 HUB_NAME = re.compile(r'"[\w-]+/[\w.-]+"')
 CONTINUED = "# continued"
 SHELLS = ("bash", "sh", "shell", "console")
@@ -46,12 +50,21 @@ class Block:
     language: str
     line: int
     text: str
-    needs_hub: bool
+    needs: str
 
     @property
-    def code(self) -> Any:
+    def needs_hub(self) -> bool:
+        return self.needs == NEEDS_HUB
+
+    @property
+    def needs_endpoint(self) -> bool:
+        return self.needs == NEEDS_ENDPOINT
+
+    def code(self, endpoint: str = "") -> Any:
         """The block compiled, with the document's own line numbers in tracebacks."""
         text = HUB_NAME.sub(repr(str(pocket_path())), self.text) if self.needs_hub else self.text
+        if self.needs_endpoint:
+            text = ENDPOINT.sub(repr(endpoint), text)
         return compile("\n" * (self.line - 1) + text, str(self.document), "exec")
 
 
@@ -70,7 +83,7 @@ def read_blocks(text: str, document: Path = DOCUMENTS[0]) -> list[Block]:
                     language=lines[start][3:].strip(),
                     line=start + 2,
                     text="\n".join(lines[start + 1 : number]),
-                    needs_hub=start > 0 and lines[start - 1].strip() == NEEDS_HUB,
+                    needs=lines[start - 1].strip() if start > 0 else "",
                 )
             )
             start = None
@@ -184,6 +197,11 @@ def test_there_is_python_in_the_readme() -> None:
     assert any(block.language == "python" for block in shown)
 
 
+def tale(body: dict[str, Any], index: int) -> str:
+    """What the endpoint of the documents writes."""
+    return "A fox met a crow. " * (1 + (len(str(body)) + index) % 5)
+
+
 @pytest.mark.parametrize("script", scripts(read_documents()), ids=place_of)
 @pytest.mark.usefixtures("own_registries")
 def test_python_blocks_run(
@@ -191,8 +209,13 @@ def test_python_blocks_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in script:
-        exec(block.code, names)
+    with contextlib.ExitStack() as opened:
+        endpoint = ""
+        if any(block.needs_endpoint for block in script):
+            monkeypatch.setenv("OPENAI_API_KEY", KEY)
+            endpoint = opened.enter_context(OpenAIStub(answer=tale)).url
+        for block in script:
+            exec(block.code(endpoint), names)
 
 
 @pytest.mark.parametrize("command", sorted(set(commands(read_documents()))))
@@ -291,9 +314,9 @@ def test_the_reader_joins_continued_blocks_and_knows_those_for_a_hub() -> None:
     assert [block.needs_hub for block in first + second] == [False, False, True]
     names: dict[str, Any] = {}
     for block in first:
-        exec(block.code, names)
+        exec(block.code(), names)
     assert names["y"] == 2
-    exec(second[0].code, names)
+    exec(second[0].code(), names)
     assert names["name"] == str(pocket_path())
 
 

@@ -19,7 +19,7 @@ def test_envs_load_neither_torch_nor_transformers() -> None:
 
 
 def test_algos_load_no_tracker_and_no_other_framework() -> None:
-    heavy = {"wandb", "stable_baselines3", "ray", "matplotlib", "peft"}
+    heavy = {"wandb", "openai", "stable_baselines3", "ray", "matplotlib", "peft"}
     heavy |= {"tensorboard", "trackio", "gradio_client", "mlflow"}
     assert not loaded_by("import motet.algos") & heavy
 

@@ -1,0 +1,1 @@
+"""What asking an OpenAI-compatible endpoint takes: limits, budgets, retries, conversations."""

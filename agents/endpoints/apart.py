@@ -1,0 +1,34 @@
+"""Run asynchronous code from plain code, whether or not a loop runs already, as in a notebook."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine function in a thread and a loop of its own, and wait for it.
+
+    An interrupt while waiting (Ctrl-C) cancels it, and goes on once it has ended.
+    """
+    loop = asyncio.new_event_loop()
+
+    def run() -> T:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(work())
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="motet-endpoint") as threads:
+        future = threads.submit(run)
+        try:
+            return future.result()
+        finally:
+            if not future.done():
+                with contextlib.suppress(RuntimeError):  # it has ended in between
+                    loop.call_soon_threadsafe(cancel)
