@@ -16,9 +16,11 @@ class Completion:
     P prompt tokens, T completion tokens.
 
     Attributes:
-        text: the action; neither the stop token nor other special tokens are part of it.
+        text: the action; neither the stop token nor other special tokens are part of it, nor a stop
+            string and what follows it.
         prompt_ids: (P,) tokens the model saw; empty for agents without a model.
-        completion_ids: (T,) tokens the model wrote, the stop token included.
+        completion_ids: (T,) tokens the model wrote, the stop token, or those of the stop string,
+            included.
         log_probs: (T,) log-probabilities under the distribution that was sampled from.
         finish_reason: "stop" when the agent ended by itself, "length" when it was cut.
         policy_version: how many updates the sampling policy had seen.

@@ -54,25 +54,56 @@ class Conversation:
         return ids
 
     def continued(
-        self, context: Completion, observation: str, stop_ids: Collection[int]
+        self,
+        context: Completion,
+        observation: str,
+        stop_ids: Collection[int],
+        stop_strings: Sequence[str] = (),
     ) -> list[int]:
         """Return the ids of a later prompt: the last one, its completion, and what is new.
 
-        Raw, that is the observation, without special tokens. Of a chat template it is what it puts
-        behind an assistant's text: its end, the user's turn, and the beginning of the assistant's
-        next one. Where the completion has ended with that very token, it is not repeated.
+        The completion is all that was sampled, the stop token or the stop string with which it
+        ended included, or without an end where it was cut. Raw, what is new is the observation
+        alone, without special tokens. Of a chat template it is what it puts behind an assistant's
+        text: its end, the user's turn, and the beginning of the assistant's next one. What of that
+        end the completion wrote itself, as its stop token or with its stop string, is not repeated.
 
         Args:
             context: the agent's last completion.
             observation: what it sees now.
             stop_ids: tokens that end a completion.
+            stop_strings: texts that end a completion.
         """
-        text = self._tail(observation) if self.chat_template else observation
-        new: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         said = [*context.prompt_ids, *context.completion_ids]
+        text = observation
+        if self.chat_template:
+            text = self._tail(observation)
+            if said[-1] not in stop_ids:
+                text = text[self._num_written(context, text, stop_strings) :]
+        new: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         if self.chat_template and new and new[0] in stop_ids and said[-1] == new[0]:
             new = new[1:]
         return said + new
+
+    def _num_written(self, context: Completion, tail: str, stop_strings: Sequence[str]) -> int:
+        """Return how many characters of the template's tail a stop string's completion ended with.
+
+        Where the assistant's end, or the user's beginning, is ordinary text, it may be what a stop
+        string waits for; the stop string need not be all of it.
+        """
+        if context.finish_reason != "stop" or not stop_strings:
+            return 0
+        opens = self._tail(_SAID[1]).find(_SAID[1])  # where the user's own text begins
+        written: str = self.tokenizer.decode(context.completion_ids, skip_special_tokens=True)
+        return next(
+            (
+                length
+                for length in range(min(opens, len(written)), 0, -1)
+                if written.endswith(tail[:length])
+                and any(string in tail[:length] for string in stop_strings)
+            ),
+            0,
+        )
 
     def check_continues(self) -> None:
         """Raise where the chat template does not let a conversation be continued by ids.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from motet.agents.checks import check_fields
+from motet.agents.stop_strings import checked_stop_strings
 
 # Logits divided by less may be too large for float32, and log-probabilities no numbers.
 _MIN_TEMPERATURE = 1e-6
@@ -19,6 +20,9 @@ class GenerationConfig:
         top_p: sample only from the smallest set of tokens with at least this mass; None for all.
         do_sample: False takes the most likely token every time (its log-probability is then 0:
             the distribution sampled from is a point).
+        stop_strings: texts that end a completion, as its end token does; one string or a list is
+            taken too. What has been sampled with the one that came first, the token that completed
+            it included, is kept and trained; the completion's text ends before it.
         bf16: multiply matrices in bfloat16, when sampling and when training on what was sampled;
             weights keep their precision. Faster on hardware that has it, and not exact.
         max_rows: most sequences decoded side by side; a longer batch is split.
@@ -34,12 +38,14 @@ class GenerationConfig:
     top_k: int | None = None
     top_p: float | None = None
     do_sample: bool = True
+    stop_strings: tuple[str, ...] | None = None
     bf16: bool = False
     max_rows: int = 512
     max_cache_gib: float | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, others=("stop_strings",))
+        object.__setattr__(self, "stop_strings", checked_stop_strings(self.stop_strings))
         if self.max_new_tokens < 1 or self.max_rows < 1:
             raise ValueError(
                 "Expected max_new_tokens and max_rows of at least 1, got "

@@ -31,6 +31,7 @@ from motet.agents.lora_config import default_lora, warn_of_dropout
 from motet.agents.packed_linear import packed_linears
 from motet.agents.precision import precision
 from motet.agents.sampler import Sequences, sample
+from motet.agents.stop_strings import StopStrings
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
@@ -114,6 +115,7 @@ class LMAgent:
         self._conversation = conversation
         self._overflow = overflow
         self._kept: KeptCaches | None = None  # while caches are kept, and for these weights only
+        self._stops = self._stop_strings()
         self._generator = torch.Generator()
         if seed is None:
             self._generator.seed()
@@ -199,6 +201,8 @@ class LMAgent:
         """Return an agent with the same weights and other sampling settings."""
         twin = copy.copy(self)
         twin.generation = replace(self.generation, **changes)
+        if twin.generation.stop_strings != self.generation.stop_strings:
+            twin._stops = twin._stop_strings()
         twin._kept = None
         return twin
 
@@ -248,7 +252,8 @@ class LMAgent:
         if context is None:
             ids = self._conversation.opening(observation)
         else:
-            ids = self._conversation.continued(context, observation, self.stop_ids)
+            strings = self.generation.stop_strings or ()
+            ids = self._conversation.continued(context, observation, self.stop_ids, strings)
         return tuple(self._fitted(ids, observation)) or (self._start_id(),)
 
     def _fitted(self, ids: list[int], observation: str) -> list[int]:
@@ -329,7 +334,13 @@ class LMAgent:
                 packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
             ):
                 return sample(
-                    self.model, prompts, self.generation, self.stop_ids, generator, self._kept
+                    self.model,
+                    prompts,
+                    self.generation,
+                    self.stop_ids,
+                    generator,
+                    self._kept,
+                    self._stops,
                 )
         finally:
             if training:
@@ -368,14 +379,22 @@ class LMAgent:
         self, prompt: tuple[int, ...], ids: list[int], log_probs: list[float]
     ) -> Completion:
         stopped = ids[-1] in self.stop_ids
+        text = self.tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True)
+        found = None if self._stops is None else self._stops.find(text)
+        if found is not None:
+            text, stopped = text[:found], True
         return Completion(
-            text=self.tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True),
+            text=text,
             prompt_ids=prompt,
             completion_ids=tuple(ids),
             log_probs=tuple(log_probs),
             finish_reason="stop" if stopped else "length",
             policy_version=self.policy_version,
         )
+
+    def _stop_strings(self) -> StopStrings | None:
+        strings = self.generation.stop_strings
+        return None if strings is None else StopStrings(self.tokenizer, strings)
 
     def _start_id(self) -> int:
         """Token to start from where a prompt has none: a model cannot read nothing."""

@@ -22,6 +22,7 @@ from motet.agents.cache_traits import cache_argument, new_cache
 from motet.agents.distribution import draw
 from motet.agents.generation import GenerationConfig
 from motet.agents.kept_caches import KeptCaches
+from motet.agents.stop_strings import StopStrings
 
 # Finished rows are dropped when at most this share of the batch still runs: dropping copies the
 # key-value cache, which costs about as much as a decode step.
@@ -44,6 +45,7 @@ def sample(
     stop_ids: frozenset[int],
     generator: torch.Generator,
     kept: KeptCaches | None = None,
+    stop_strings: StopStrings | None = None,
 ) -> Sequences:
     """Sample one completion for each prompt; equal prompts share their prefill.
 
@@ -54,6 +56,7 @@ def sample(
         stop_ids: tokens that end a completion; they are part of it.
         generator: source of the uniform numbers, on the CPU.
         kept: rows of former calls to go on from, and where to keep those of this one.
+        stop_strings: texts that end a completion; their tokens are part of it.
 
     Returns:
         (B,) completions in the order of the prompts.
@@ -66,19 +69,25 @@ def sample(
     uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
     ids: list[list[int]] = [[] for _ in prompts]
     log_probs: list[list[float]] = [[] for _ in prompts]
+    ended = [False] * len(prompts)
+    text_ends = [b""] * len(prompts)
     for chunk in batches(model, prompts, generation, kept):
-        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, stop_ids, kept)
+        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, kept)
         for step in range(generation.max_new_tokens):
             rows = torch.tensor(chunk)[decoder.rows]
             tokens, chosen = decoder.draw(uniforms[rows, step])
             for row, token, log_prob in zip(
                 rows.tolist(), tokens.tolist(), chosen.tolist(), strict=True
             ):
-                if not ids[row] or ids[row][-1] not in stop_ids:
-                    ids[row].append(token)
-                    log_probs[row].append(log_prob)
+                if ended[row]:
+                    continue
+                ids[row].append(token)
+                log_probs[row].append(log_prob)
+                ended[row] = token in stop_ids
+                if stop_strings is not None and not ended[row]:
+                    text_ends[row], ended[row] = stop_strings.follow(text_ends[row], ids[row])
             last = step == generation.max_new_tokens - 1
-            if last or not decoder.advance(tokens):
+            if last or not decoder.advance(tokens, torch.tensor([ended[i] for i in rows.tolist()])):
                 break
         decoder.close()
     if kept is not None:
@@ -94,12 +103,10 @@ class _Decoder:
         model: PreTrainedModel,
         prompts: Sequence[tuple[int, ...]],
         generation: GenerationConfig,
-        stop_ids: frozenset[int],
         kept: KeptCaches | None = None,
     ) -> None:
         self._model = model
         self._generation = generation
-        self._stop = torch.tensor(sorted(stop_ids), dtype=torch.long)
         self.rows = torch.arange(len(prompts))
         distinct = list(dict.fromkeys(prompts))
         index = {prompt: i for i, prompt in enumerate(distinct)}
@@ -150,9 +157,9 @@ class _Decoder:
             return tokens, torch.zeros(len(tokens))
         return draw(self._logits, uniforms.to(self._logits.device), self._generation)
 
-    def advance(self, tokens: Tensor) -> bool:
-        """Feed the drawn tokens; return False when every row has ended."""
-        self._done |= torch.isin(tokens.cpu(), self._stop)
+    def advance(self, tokens: Tensor, ended: Tensor) -> bool:
+        """Feed the drawn tokens; return False when every row has ended, with them or before."""
+        self._done = ended
         if bool(self._done.all()):
             return False
         if int((~self._done).sum()) <= _COMPACT_BELOW * len(self._done):

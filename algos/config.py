@@ -9,6 +9,7 @@ from motet.algos.rollouts.collect import JointMode
 from motet.algos.tracking.trackers import checked_report_to
 from motet.algos.updates.batch import LossType
 from motet.algos.updates.kl import KLEstimator, KLPlace
+from motet.algos.updates.learning_rates import checked_learning_rate
 from motet.algos.updates.offload import Offload
 
 LRSchedulerType = Literal["constant", "linear"]
@@ -28,7 +29,8 @@ class TrainerConfig:
             The later steps of a rollout are slightly off-policy; `clip_range` and
             `importance_sampling_cap` bound that.
         num_iterations: optimizer passes over each rollout; more than one needs one of these two.
-        agent_learning_rate: AdamW's learning rate, at the start.
+        agent_learning_rate: AdamW's learning rate, at the start; or a dict of them by agent, of all
+            agents that are trained. Of those that share their weights one is enough.
         lr_scheduler_type: "constant", or "linear" to bring it down to zero over the rollouts.
         weight_decay: AdamW's weight decay.
         max_grad_norm: gradients are scaled down to this norm per policy; None never does.
@@ -55,7 +57,8 @@ class TrainerConfig:
         ent_coef: weight of the policy's entropy, which is added to what is maximised, averaged over
             tokens as `loss_type` says; groups without spread are trained on it then, and count in
             the mean over groups. See `motet.algos.updates.entropy`.
-        max_new_tokens: while training, overrides the agents' own; None leaves it.
+        max_new_tokens: while training, overrides the agents' own, of all of them; None leaves each
+            what its `GenerationConfig` says.
         temperature: as `max_new_tokens`.
         top_p: as `max_new_tokens`.
         top_k: as `max_new_tokens`.
@@ -94,7 +97,7 @@ class TrainerConfig:
     rollout_batch_size: int = 1
     train_batch_size: int | None = None
     num_iterations: int = 1
-    agent_learning_rate: float = 5e-6
+    agent_learning_rate: float | dict[str, float] = 5e-6
     lr_scheduler_type: LRSchedulerType = "constant"
     weight_decay: float = 0.0
     max_grad_norm: float | None = 1.0
@@ -137,8 +140,10 @@ class TrainerConfig:
     progress_bar: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, others=("report_to",))
+        check_fields(self, others=("agent_learning_rate", "report_to"))
         object.__setattr__(self, "report_to", checked_report_to(self.report_to, self.output_dir))
+        rate = checked_learning_rate(self.agent_learning_rate)
+        object.__setattr__(self, "agent_learning_rate", rate)
         GenerationConfig(**self.generation)
         self._check_ranges()
         if not self.kl_coef and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
@@ -210,7 +215,6 @@ def _check_ratios(config: TrainerConfig) -> None:
 
 
 _ABOVE_ZERO = (
-    "agent_learning_rate",
     "max_grad_norm",
     "clip_range",
     "clip_range_high",

@@ -55,6 +55,7 @@ from motet.algos.tracking.progress_bar import ProgressBar
 from motet.algos.tracking.run_settings import run_settings
 from motet.algos.tracking.samples import log_evaluation
 from motet.algos.updates.batch import Batch, Group, samples_by_agent, weighted_samples
+from motet.algos.updates.learning_rates import check_learning_rates
 from motet.algos.updates.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
 from motet.algos.updates.update import PolicyUpdater
 
@@ -134,9 +135,10 @@ class Trainer(ABC):
         check_team(self.env, self.agents)
         check_schedule(self.env, self.eval_env, self.config)
         self.samplers = with_sampling(self.agents, **self.config.generation)
+        policies = trainable_policies(self.samplers)
+        check_learning_rates(self.config.agent_learning_rate, policies, self.agents)
         self.updaters = [
-            PolicyUpdater(policy, self.config, self.policy_loss)
-            for policy in trainable_policies(self.samplers)
+            PolicyUpdater(policy, self.config, self.policy_loss) for policy in policies
         ]
         self.rng = np.random.default_rng(self.config.seed)
         self.num_env_steps = self.num_optimizer_steps = 0

@@ -21,6 +21,6 @@ class GRPOConfig(MAGRPOConfig):
     """
 
     num_generations: int = 8
-    agent_learning_rate: float = 1e-6
+    agent_learning_rate: float | dict[str, float] = 1e-6
     loss_type: LossType = "sequence_mean"
     clip_range: float | None = 0.2

@@ -23,6 +23,7 @@ from motet.algos.updates.batch import Batch, Sample, collate, micro_batches
 from motet.algos.updates.checkpointing import checkpointed, checkpointing_layers
 from motet.algos.updates.entropy import entropy_loss
 from motet.algos.updates.kl import kl_loss, token_kl
+from motet.algos.updates.learning_rates import policy_learning_rate
 from motet.algos.updates.log_probs import (
     completion_hidden_states,
     completion_log_probs,
@@ -71,7 +72,7 @@ class PolicyUpdater:
         self.after_step: Callable[[], None] | None = None
         self.optimizer = torch.optim.AdamW(
             policy.parameters(),
-            lr=config.agent_learning_rate,
+            lr=policy_learning_rate(config.agent_learning_rate, policy),
             weight_decay=config.weight_decay,
             # one pass over the weights: 0.04 s instead of 0.18 for 130 million on a CPU
             fused=True if policy.model.device.type in ("cpu", "cuda") else None,
