@@ -5,7 +5,7 @@ text are not always those that it was decoded from.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
@@ -14,6 +14,7 @@ from motet.agents.agent import Completion
 # Stand-ins for texts, to find in what a template makes of them.
 _SAID = ("motet-first-user-turn", "motet-second-user-turn", "motet-third-user-turn")
 _ANSWERED = ("motet-first-answer", "motet-second-answer")
+_WORD = "motet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,10 @@ class Conversation:
     tokenizer: PreTrainedTokenizerBase
     chat_template: bool
     system_prompt: str | None
+    _adds_space: bool = field(init=False, repr=False)  # whether texts begin with a space to it
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_adds_space", self._ids(_WORD) != self._ids_behind_line(_WORD))
         if self.chat_template and self.tokenizer.chat_template is None:
             raise ValueError(
                 "Expected a tokenizer with a chat template for chat_template=True, got one "
@@ -64,9 +67,10 @@ class Conversation:
 
         The completion is all that was sampled, the stop token or the stop string with which it
         ended included, or without an end where it was cut. Raw, what is new is the observation
-        alone, without special tokens. Of a chat template it is what it puts behind an assistant's
-        text: its end, the user's turn, and the beginning of the assistant's next one. What of that
-        end the completion wrote itself, as its stop token or with its stop string, is not repeated.
+        alone, without special tokens, and without the space that some tokenizers begin a text with.
+        Of a chat template it is what it puts behind an assistant's text: its end, the user's turn,
+        and the beginning of the assistant's next one. What of that the completion wrote itself, as
+        its stop token or with its stop string, is not repeated.
 
         Args:
             context: the agent's last completion.
@@ -80,10 +84,25 @@ class Conversation:
             text = self._tail(observation)
             if said[-1] not in stop_ids:
                 text = text[self._num_written(context, text, stop_strings) :]
-        new: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        if self.chat_template and new and new[0] in stop_ids and said[-1] == new[0]:
-            new = new[1:]
+        new = self._ids_behind_line(text) if self._adds_space else self._ids(text)
+        if self.chat_template and said[-1] in stop_ids and said[-1] in new:
+            first = new.index(said[-1])
+            if not self.tokenizer.decode(new[:first]).strip():  # templates may put a space before
+                new = new[first + 1 :]
         return said + new
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def _ids_behind_line(self, text: str) -> list[int]:
+        """Return the ids of a text as they are behind the end of a line.
+
+        Llama's tokenizer and others put a space before the first word of a text, which one that
+        goes on from another does not have. It is as if alone where the two share a token.
+        """
+        before, whole = self._ids("\n"), self._ids(f"\n{text}")
+        return whole[len(before) :] if whole[: len(before)] == before else self._ids(text)
 
     def _num_written(self, context: Completion, tail: str, stop_strings: Sequence[str]) -> int:
         """Return how many characters of the template's tail a stop string's completion ended with.

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chat import agent_with, as_llamas, chatml
 from tiny import END, byte_tokenizer, tiny_agent, tiny_llama
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
@@ -135,6 +136,70 @@ def test_ids_of_a_conversation_are_those_of_the_template_where_texts_come_back()
         messages, add_generation_prompt=True, return_dict=False
     )
     assert agent.encode("[assistant] motet-first-answer", again) == tuple(whole)
+
+
+@pytest.mark.parametrize("system_prompt", [None, "Write of the sea.\n\nBe brief."])
+def test_sampled_conversations_are_those_of_the_template(system_prompt: str | None) -> None:
+    """Turn by turn: their text always, and their ids where a text has no other ones."""
+    agent = agent_with(chatml(), chat_template=True, system_prompt=system_prompt, history="append")
+    tokenizer = agent.tokenizer
+    opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    observations = ["Describe a city:", "Better.\n\nWrite again", "  And? ", "é<|im_end|>", ""]
+    reasons, num_equal = set(), 0
+    for seed in range(12):
+        context, messages = None, list(opening)
+        for turn, observation in enumerate(observations):
+            messages.append({"role": "user", "content": observation})
+            told = None if turn == 0 else [context]
+            ((context,),) = agent.act([observation], seed=seed * 10 + turn, contexts=told)
+            text = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+            whole = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=False
+            )
+            assert tokenizer.decode(context.prompt_ids) == text
+            num_equal += turn > 0 and context.prompt_ids == tuple(whole)
+            if "\ufffd" in context.text:
+                break  # the text of half a character is not the template's to tell
+            reasons.add(context.finish_reason)
+            messages.append({"role": "assistant", "content": context.text})
+    assert reasons == {"stop", "length"}
+    assert num_equal > 3
+
+
+@pytest.mark.parametrize("prepend_scheme", ["first", "always"])
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_space_that_a_tokenizer_begins_with_is_not_put_in_between(
+    prepend_scheme: str, stops: bool
+) -> None:
+    agent = agent_with(as_llamas(prepend_scheme), history="append")
+    said = (*ids(agent, "the end."), agent.tokenizer.eos_token_id)[: None if stops else -1]
+    context = Completion("", agent.encode("Rain"), said, (0.0,) * len(said), "stop")
+    prompt = agent.encode("then the end", context)
+    between = "</s>" if stops else ""
+    assert agent.tokenizer.decode(prompt) == f"Rain the end.{between}then the end"
+    assert prompt[: len(context.prompt_ids) + len(said)] == context.prompt_ids + said
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_an_end_with_a_space_before_it_is_not_repeated(stops: bool) -> None:
+    """As in Llama 2's template, which puts one before the end that the model has sampled."""
+    agent = agent_with(as_llamas(), chat_template=True, history="append")
+    end = agent.tokenizer.eos_token_id
+    said = (*ids(agent, "the end."), end)[: None if stops else -1]
+    context = Completion("", agent.encode("Rain"), said, (0.0,) * len(said), "stop")
+    between = "</s>" if stops else " </s>"
+    decoded = agent.tokenizer.decode(agent.encode("Go", context))
+    assert decoded == f"[INST] Rain [/INST] the end.{between}[INST] Go [/INST]"
+    if not stops:  # all of it the template's own
+        messages = [
+            {"role": "user", "content": "Rain"},
+            {"role": "assistant", "content": "the end."},
+            {"role": "user", "content": "Go"},
+        ]
+        whole = agent.tokenizer.apply_chat_template(messages, return_dict=False)
+        assert agent.encode("Go", context) == tuple(whole)
 
 
 def test_templates_that_put_a_space_before_the_answer_are_continued() -> None:
