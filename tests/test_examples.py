@@ -24,6 +24,7 @@ SHORT = (
     "custom_loop",
     "early_termination",
     "lora_team",
+    "mixed_team",
     "register_task",
     "sb3_choices",
     "swap_algorithm",
@@ -147,6 +148,21 @@ def test_writers_with_an_adapter_each_share_a_model(tmp_path: Path) -> None:
     (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after", printed)
     assert all(0 < float(reward) < 1 for reward in result)
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+@pytest.mark.parametrize("scripted", [False, True])
+def test_writers_that_have_little_in_common_are_trained(scripted: bool, tmp_path: Path) -> None:
+    settings = ["--num-updates", "1", *(["--scripted"] if scripted else [])]
+    printed = run("mixed_team", *settings, folder=tmp_path)
+    written = re.findall(r"^(agent_\d) writes (\d+) characters: (.*)$", printed, re.MULTILINE)
+    assert [name for name, *_ in written] == ["agent_0", "agent_1"]
+    first = written[0][2]
+    assert not set(first) & set(".!?"), "it ends before its stop string"
+    assert (first == "A dragon lived beside the sea") == scripted
+    (result,) = re.findall(rf"instructions ({NUMBER}) before, ({NUMBER}) after", printed)
+    assert all(0 < float(reward) < 1 for reward in result)
+    assert result[0] != result[1]
+    assert not list(tmp_path.iterdir())
 
 
 def test_ppo_chooses_how_frozen_writers_begin(tmp_path: Path) -> None:
