@@ -113,7 +113,6 @@ class Dialect:
         stream: bool,
     ) -> dict[str, Any]:
         """Return the fields of a request."""
-        settings = dataclasses.asdict(generation)
         body: dict[str, Any] = {
             "model": self.model,
             "messages" if self.chat else "prompt": prompt,
@@ -122,8 +121,8 @@ class Dialect:
         }
         if generation.top_p is not None:
             body["top_p"] = generation.top_p
-        if settings.get("stop_strings"):
-            body["stop"] = list(settings["stop_strings"])
+        if generation.stop_strings is not None:
+            body["stop"] = list(generation.stop_strings)
         if n > 1:
             body["n"] = n
         if seed is not None and self.takes_seed:

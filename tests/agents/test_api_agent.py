@@ -42,7 +42,7 @@ def texts(groups: list[list[Completion]]) -> list[list[str]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_chat_request_has_the_settings_and_the_key(stub: OpenAIStub, stream: bool) -> None:
-    settings = GenerationConfig(max_new_tokens=7, temperature=0.5, top_p=0.9)
+    settings = GenerationConfig(max_new_tokens=7, temperature=0.5, top_p=0.9, stop_strings="##")
     agent = APIAgent(
         "small",
         base_url=stub.url,
@@ -65,6 +65,7 @@ def test_a_chat_request_has_the_settings_and_the_key(stub: OpenAIStub, stream: b
         "max_tokens": 7,
         "temperature": 0.5,
         "top_p": 0.9,
+        "stop": ["##"],
         "top_k": 20,
         "n": 2,
         **options,
