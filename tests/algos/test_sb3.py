@@ -39,7 +39,7 @@ FAST["sb3-maskable-ppo"] = FAST["sb3-ppo"]
 
 
 class Kept:
-    """A logger that keeps what it gets, but for times, and is killed after some entries."""
+    """A logger that keeps what it gets, but for time and memory; killed after some entries."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.entries: list[tuple[int, dict[str, float]]] = []
@@ -48,7 +48,9 @@ class Kept:
     def log(self, metrics: dict[str, float], step: int) -> None:
         if len(self.entries) == self._limit:
             raise KeyboardInterrupt
-        self.entries.append((step, {k: v for k, v in metrics.items() if not k.startswith("time/")}))
+        self.entries.append(
+            (step, {k: v for k, v in metrics.items() if not k.startswith(("time/", "memory/"))})
+        )
 
     def close(self) -> None: ...
 
