@@ -5,12 +5,13 @@ A log entry is of `logging_steps` rollouts, and says of their metrics (of those 
 
 | metric | in an entry |
 |---|---|
-| `train/learning_rate`, `time/optimizer_steps`, `time/elapsed_seconds` | the last |
+| `train/learning_rate` | the last |
 | `rollout/completion_length_max`, `memory/...` | the greatest |
 | `rollout/completion_length_min` | the least |
 | all others, a rollout's counts, deviations and shares among them | the mean |
 
-and an agent's own like the team's. What agents earn is there by agent where it differs among them.
+and an agent's own like the team's. Steps and seconds so far are added to the entry as they are
+then (`Trainer`). What agents earn is there by agent where it differs among them.
 """
 
 import re
@@ -25,7 +26,7 @@ from motet.agents import Completion
 from motet.algos.rollouts.rollout import Rollout
 from motet.algos.updates.entropy import entropy_estimate
 
-_LAST = ("train/learning_rate", "time/optimizer_steps", "time/elapsed_seconds")
+_LAST = ("train/learning_rate",)
 _GREATEST = ("rollout/completion_length_max", "memory/")
 _LEAST = ("rollout/completion_length_min",)
 _EARNED = re.compile(r"(turn_\d+|rollout)/(reward_mean|reward_std|expected_return|return_std)/")

@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 
 FRAC_ZERO_STD = "train/frac_zero_std_groups"
 
@@ -52,7 +53,7 @@ class SpreadWatch:
         if FRAC_ZERO_STD not in metrics:
             return
         self._seen.append(metrics[FRAC_ZERO_STD])
-        share = sum(self._seen) / len(self._seen)
+        share = fmean(self._seen)
         if self._warned or len(self._seen) < (self._seen.maxlen or 0) or share <= self._limit:
             return
         self._warned = True
