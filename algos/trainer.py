@@ -37,6 +37,7 @@ from motet.algos.checks import (
 from motet.algos.config import TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, run_identity
+from motet.algos.memory import memory_metrics
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
 from motet.algos.randomness import rng_state, set_global_states, set_rng_state
@@ -46,6 +47,7 @@ from motet.algos.rollouts.half_rollout import HalfRollout
 from motet.algos.rollouts.rollout import Rollout
 from motet.algos.run_folder import RunFolder
 from motet.algos.schedule import check_schedule, eval_rows, row_schedule
+from motet.algos.spread import SpreadWatch
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
 from motet.algos.tracking.console import ConsoleLogger
@@ -57,6 +59,7 @@ from motet.algos.tracking.samples import log_evaluation
 from motet.algos.updates.batch import Batch, Group, samples_by_agent, weighted_samples
 from motet.algos.updates.learning_rates import check_learning_rates
 from motet.algos.updates.losses import clipped_loss, policy_gradient_loss, truncated_importance_loss
+from motet.algos.updates.step_metrics import Step, approx_kl, step_metrics
 from motet.algos.updates.update import PolicyUpdater
 
 
@@ -159,6 +162,7 @@ class Trainer(ABC):
         self._stopping = False
         self._clock = time.perf_counter()  # at which the run began, less what it took before
         self._history: dict[str, list[float]] = defaultdict(list)  # since the last log entry
+        self._spread = SpreadWatch()
 
     # --- what a learner writes ----------------------------------------------------------------
 
@@ -200,8 +204,12 @@ class Trainer(ABC):
         for updater in self.updaters:
             updater.schedule(progress)
 
-    def stops_early(self) -> bool:
-        """Tell, after a pass over a rollout, whether to leave out those to come."""
+    def stops_early(self, approx_kl: float) -> bool:
+        """Tell, after a pass over a rollout, whether to leave out those to come.
+
+        Args:
+            approx_kl: of the pass; see `motet.algos.updates.step_metrics`.
+        """
         return False
 
     # --- what users call ----------------------------------------------------------------------
@@ -262,6 +270,7 @@ class Trainer(ABC):
     def _begin(self, resume_from: str | Path | None) -> Rollout | None:
         """Begin a run, or go on; return the rollout that it was training on."""
         self._stopping, half, elapsed_s = False, None, 0.0
+        self._spread = SpreadWatch()
         if resume_from is None:  # what an earlier run has counted is none of this one
             self._rollouts_done, self._schedule_seed = 0, None
             self._went_on = self._stepped = False
@@ -396,28 +405,14 @@ class Trainer(ABC):
             groups: of the agents that are trained; none takes no step.
 
         Returns:
-            `train/...` metrics: `loss` and `grad_norm` (means over the steps, where there are any),
-            `num_optimizer_steps`, `learning_rate`, `tokens_computed`, with a KL in the loss `kl`,
-            and with an `ent_coef` `entropy`.
+            `train/...` metrics; see `motet.algos.updates.step_metrics`.
         """
         for group in groups:
             self.annotations.note(group)
-        steps = list(self._steps(groups))
-        metrics = {
-            "train/num_optimizer_steps": float(len(steps)),
-            "train/learning_rate": self.updaters[0].learning_rate,
-        }
-        if steps:
-            metrics["train/loss"] = float(np.mean([step["loss"] for step in steps]))
-            metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
-            num_tokens = sum(step["completion_tokens"] for step in steps)
-            for name in ("kl", "entropy"):
-                if name in steps[0]:
-                    metrics[f"train/{name}"] = sum(step[name] for step in steps) / num_tokens
-        metrics["train/tokens_computed"] = sum(step["tokens"] for step in steps)
-        return metrics
+        rates = {each.policy.name: each.learning_rate for each in self.updaters}
+        return step_metrics(list(self._steps(groups)), rates)
 
-    def _steps(self, groups: Sequence[Group]) -> Iterator[dict[str, float]]:
+    def _steps(self, groups: Sequence[Group]) -> Iterator[Step]:
         longest = max(
             agent.generation.max_new_tokens
             for updater in self.updaters
@@ -430,16 +425,18 @@ class Trainer(ABC):
             mask_truncated=self.config.mask_truncated_completions,
         )
         size = self.config.train_batch_size or max(len(groups), 1)
-        for _ in range(self.config.num_iterations):
+        for iteration in range(self.config.num_iterations):
             order = self.rng.permutation(len(groups))
+            taken = []
             for start in range(0, len(groups), size):
                 chunk = [weighted[i] for i in order[start : start + size]]
                 samples = samples_by_agent(chunk, scale=len(groups) / len(chunk))
                 for updater in self.updaters:
                     own = {name: samples[name] for name in updater.policy.agents if name in samples}
                     if own:
-                        yield updater.step(own)
-            if self.stops_early():
+                        taken.append(Step(updater.policy.name, iteration, updater.step(own)))
+            yield from taken
+            if taken and self.stops_early(approx_kl(taken)):
                 return
 
     def _train_on(self, rows: Sequence[int], rollout: Rollout | None) -> dict[str, float]:
@@ -461,6 +458,7 @@ class Trainer(ABC):
         self.num_env_steps += rollout.num_env_steps
         self._went_on |= len(rollout.levels) > 1
         self._stepped |= metrics["train/num_optimizer_steps"] > 0
+        self._spread.observe(metrics)
         return {
             **metrics,
             **rollout_metrics(rollout),
@@ -468,6 +466,7 @@ class Trainer(ABC):
             "time/update_tokens_per_second": metrics["train/tokens_computed"] / (done - collected),
             "time/rollout_seconds": collected - start,
             "time/update_seconds": done - collected,
+            **memory_metrics(),
         }
 
     # --- the order of things ------------------------------------------------------------------

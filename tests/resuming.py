@@ -12,7 +12,7 @@ from motet import algos
 
 
 class Kept:
-    """A logger that keeps what it gets, but for times, and is killed after some entries."""
+    """A logger that keeps what it gets, but for time and memory; killed after some entries."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.entries: list[tuple[int, dict[str, float]]] = []
@@ -21,7 +21,9 @@ class Kept:
     def log(self, metrics: dict[str, float], step: int) -> None:
         if len(self.entries) == self._limit:
             raise KeyboardInterrupt
-        timeless = {key: value for key, value in metrics.items() if not key.startswith("time/")}
+        timeless = {
+            key: value for key, value in metrics.items() if not key.startswith(("time/", "memory/"))
+        }
         self.entries.append((step, timeless))
 
     def close(self) -> None: ...

@@ -60,7 +60,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from motet.agents import Agent, Completion
@@ -94,10 +93,9 @@ from motet.algos.parts import TeamMember
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.returns import rollout_returns
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.spread import spread_metrics
 from motet.algos.trainer import Trainer, TrainerOptions
-from motet.algos.updates.batch import Batch
-from motet.algos.updates.kl import kl_costs, mean_token_kl
-from motet.algos.updates.ratio_statistics import RatioStatistics
+from motet.algos.updates.kl import kl_costs, kl_metrics
 
 _FOLDER = "critic"
 
@@ -156,20 +154,11 @@ class ActorCriticTrainer(Trainer):
         self._prefixes = {
             each.name: prefix_of(each, self.updaters, central=central) for each in self.critics
         }
-        self._ratios = RatioStatistics()
-        self._passes: list[tuple[float, float, int]] = []
 
-    def policy_loss(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss that the config asks for; see `Trainer`."""
-        limits = self.config.clip_range, self.config.clip_range_high
-        self._ratios.add(log_probs, batch.old_log_probs, batch.mask, *limits)
-        return super().policy_loss(log_probs, batch)
-
-    def stops_early(self) -> bool:
+    def stops_early(self, approx_kl: float) -> bool:
         """Tell whether the pass has found the policies too far from those that sampled."""
-        self._passes.append(self._ratios.take())
         limit = self.config.target_kl
-        return limit is not None and self._passes[-1][0] > TARGET_KL_FACTOR * limit
+        return limit is not None and approx_kl > TARGET_KL_FACTOR * limit
 
     def set_progress(self, progress: float) -> None:
         """Set the learning rates of policies and critics; see `Trainer`."""
@@ -213,15 +202,12 @@ class ActorCriticTrainer(Trainer):
             silent=silent,
         )
         telling = [group for group in groups if group.agent not in silent]
-        metrics["train/frac_zero_std_groups"] = 1 - len(telling) / max(len(groups), 1)
+        metrics |= spread_metrics(
+            [group.agent for group in telling],
+            [group.agent for group in groups if group.agent in silent],
+        )
         others = self.config.kl_loss_coef or self.config.ent_coef or self.config.critic == "shared"
-        self._passes = []
         metrics |= self.optimize(groups if others else telling)
-        if self._passes:
-            metrics["train/approx_kl"] = self._passes[-1][0]
-            metrics["train/num_iterations"] = float(len(self._passes))
-            if self.config.clip_range is not None:
-                metrics["train/clip_fraction"] = float(np.mean([each[1] for each in self._passes]))
         fitted = self._fit(judgements, targets, len(groups))
         metrics["train/tokens_computed"] += fitted.pop("tokens")
         return {**metrics, **fitted}
@@ -268,8 +254,9 @@ class ActorCriticTrainer(Trainer):
         """Return what completions take from the return for their KL, and note its mean."""
         if not self.config.kl_return_coef:
             return None
-        kl = {k: v for each in self.updaters for k, v in each.sampled_kl(rollout).items()}
-        metrics["train/kl"] = mean_token_kl(rollout, kl)
+        by_policy = {each.policy.name: each.sampled_kl(rollout) for each in self.updaters}
+        metrics |= kl_metrics(rollout, by_policy)
+        kl = {k: v for own in by_policy.values() for k, v in own.items()}
         return kl_costs(kl, self.config.kl_return_coef)
 
     def _judged(self, critic: AnyCritic, rollout: Rollout) -> Judgement:

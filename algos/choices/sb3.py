@@ -56,6 +56,7 @@ from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
 from motet.algos.choices.turn_meter import TurnMeter
 from motet.algos.evaluation import Evaluation, evaluate
 from motet.algos.identity import check_identity, env_identity
+from motet.algos.memory import memory_metrics
 from motet.algos.randomness import OwnRandomness, kept_randomness
 from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
@@ -146,7 +147,10 @@ class SB3Trainer:
             self.model = make_model(learner, slots, arguments)
         if self.config.checkpoint_interval:
             slots.get_state()  # raises now where episodes cannot be saved
-        self._meter = TurnMeter(slots.num_envs, names if self.config.mode == "centralised" else ())
+        if self.config.mode == "centralised":
+            self._meter = TurnMeter(slots.num_envs, names)
+        else:
+            self._meter = TurnMeter(slots.num_envs, agents=names)
         self._run_start = 0  # timestep at which the last call of train() began
         self._reported = 0  # timestep of the last border of rollouts
         self._timings: dict[str, list[float]] = {"rollout": [], "update": []}
@@ -339,6 +343,8 @@ class SB3Trainer:
         for name, value in self.model.logger.name_to_value.items():
             if name.startswith(("train/", "rollout/")):
                 metrics[name] = float(value)
+        if "train/entropy_loss" in metrics:  # less the entropy, which has a name of its own
+            metrics["train/entropy"] = -metrics.pop("train/entropy_loss")
         self.model.logger.dump()  # to nowhere: it forgets them
         undefined = "train/explained_variance"  # where all returns are equal
         if not math.isfinite(metrics.get(undefined, 0.0)):
@@ -352,6 +358,7 @@ class SB3Trainer:
         for what, seconds in self._timings.items():
             metrics[f"time/{what}_seconds"] = float(np.mean(seconds))
             seconds.clear()
+        metrics |= memory_metrics()
         self._meter.clear()
         self._heed(self._callbacks.on_update(self, metrics))
         loggers.log({**metrics, **self._axes()}, self.num_env_steps)

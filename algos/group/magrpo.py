@@ -37,9 +37,10 @@ from motet.algos.parts import TeamMember
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.returns import rollout_greedy_returns, rollout_returns
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.spread import spread_metrics
 from motet.algos.trainer import Trainer, TrainerOptions
 from motet.algos.updates.batch import Batch
-from motet.algos.updates.kl import kl_costs, mean_token_kl
+from motet.algos.updates.kl import kl_costs, kl_metrics
 from motet.envs.registration.entry_point import origin
 
 PolicyLoss = Callable[[Tensor, Batch], Tensor]
@@ -102,8 +103,9 @@ class MAGRPOTrainer(Trainer):
         returns = rollout_returns(rollout, self.config.discount)
         metrics = turn_metrics(rollout, returns)
         if self.config.kl_return_coef:
-            kl = {k: v for each in self.updaters for k, v in each.sampled_kl(rollout).items()}
-            metrics["train/kl"] = mean_token_kl(rollout, kl)
+            by_policy = {each.policy.name: each.sampled_kl(rollout) for each in self.updaters}
+            metrics |= kl_metrics(rollout, by_policy)
+            kl = {k: v for own in by_policy.values() for k, v in own.items()}
             costs = kl_costs(kl, self.config.kl_return_coef)
             returns = rollout_returns(rollout, self.config.discount, costs)
         greedy = None
@@ -124,8 +126,9 @@ class MAGRPOTrainer(Trainer):
         if self._learning is not None:
             for agent, own in returns_by_agent(credited).items():
                 self._learning.observe(agent, own)
-        num_groups = len(groups) + len(without)
-        metrics["train/frac_zero_std_groups"] = len(without) / max(num_groups, 1)
+        metrics |= spread_metrics(
+            [group.agent for group in groups], [group.agent for group in without]
+        )
         if self.config.kl_loss_coef or self.config.ent_coef:
             groups += without  # held near the reference, or near chance, like all others
         return {**metrics, **self.optimize(groups)}

@@ -58,9 +58,11 @@ from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.returns import rollout_returns
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.spread import spread_metrics
 from motet.algos.trainer import Trainer, TrainerOptions
 from motet.algos.updates.batch import Sample
 from motet.algos.updates.reference_policy import ReferencePolicy
+from motet.algos.updates.step_metrics import Step, step_metrics
 from motet.algos.updates.update import PolicyUpdater
 
 Written = tuple[str, Completion]
@@ -124,22 +126,21 @@ class MADPOTrainer(Trainer):
         pairs = [
             pair for pair in pairs if any(name in pair.node.completions for name in pair.agents)
         ]
-        measured, steps = [], []
+        measured: list[dict[str, float]] = []
+        steps: list[Step] = []
         for measure, own_steps in self._minibatches(pairs):
             measured.append(measure)
             steps += own_steps
+        rates = {each.policy.name: each.learning_rate for each in self.updaters}
         metrics = {
             **turn_metrics(rollout, returns),
+            **_spread(rollout, pairs, trained),
             "train/num_pairs": float(len(pairs)),
-            "train/num_optimizer_steps": float(len(steps)),
-            "train/learning_rate": self.updaters[0].learning_rate,
-            "train/tokens_computed": sum(step["tokens"] for step in steps),
+            **step_metrics(steps, rates, with_loss=False),
         }
         if measured:
             for name in measured[0]:
                 metrics[f"train/{name}"] = float(np.mean([each[name] for each in measured]))
-        if steps:
-            metrics["train/grad_norm"] = float(np.mean([step["grad_norm"] for step in steps]))
         return metrics
 
     def preference_losses(self, margins: Tensor) -> Tensor:
@@ -159,27 +160,28 @@ class MADPOTrainer(Trainer):
 
     def _minibatches(
         self, pairs: Sequence[Preference]
-    ) -> Iterator[tuple[dict[str, float], list[dict[str, float]]]]:
+    ) -> Iterator[tuple[dict[str, float], list[Step]]]:
         """Take the steps of a rollout: yield what was measured before, and what each step says."""
         if not pairs:
             return
         reference = self._sums(pairs, self._reference_log_probs)
         weights = pair_weights(pairs)
         size = self.config.train_batch_size or len(pairs)
-        for _ in range(self.config.num_iterations):
+        for iteration in range(self.config.num_iterations):
             order = self.rng.permutation(len(pairs))
             for start in range(0, len(pairs), size):
                 chunk = order[start : start + size]
                 scale = len(pairs) / len(chunk)
-                yield self._step(
+                measure, taken = self._step(
                     [pairs[i] for i in chunk],
                     torch.tensor([weights[i] * scale for i in chunk], dtype=torch.float64),
                     reference,
                 )
+                yield measure, [Step(name, iteration, own) for name, own in taken]
 
     def _step(
         self, pairs: Sequence[Preference], weights: Tensor, reference: Mapping[Written, float]
-    ) -> tuple[dict[str, float], list[dict[str, float]]]:
+    ) -> tuple[dict[str, float], list[tuple[str, dict[str, float]]]]:
         """Measure some pairs under the policies as they are, then let each policy step."""
         sums = self._sums(pairs, _current_log_probs)
         log_ratios = {written: value - reference[written] for written, value in sums.items()}
@@ -198,7 +200,7 @@ class MADPOTrainer(Trainer):
         for updater in self.updaters:
             own = {name: samples[name] for name in updater.policy.agents if name in samples}
             if own:
-                steps.append(updater.step(own))
+                steps.append((updater.policy.name, updater.step(own)))
         return measured, steps
 
     def _sums(self, pairs: Iterable[Preference], log_probs: LogProbs) -> dict[Written, float]:
@@ -227,6 +229,20 @@ def pair_weights(pairs: Sequence[Preference]) -> list[float]:
     """Return each pair's share in the mean over the pairs of its team at its turn."""
     count = Counter((pair.agents, pair.node.turn) for pair in pairs)
     return [1 / count[pair.agents, pair.node.turn] for pair in pairs]
+
+
+def _spread(
+    rollout: Rollout, pairs: Sequence[Preference], trained: Sequence[str]
+) -> dict[str, float]:
+    """Return which of the trained agents' groups have no preference among them."""
+    preferring = {(id(pair.node), name) for pair in pairs for name in pair.agents}
+    groups = [
+        (id(node), name) for node in rollout.nodes() for name in node.completions if name in trained
+    ]
+    return spread_metrics(
+        [name for node, name in groups if (node, name) in preferring],
+        [name for node, name in groups if (node, name) not in preferring],
+    )
 
 
 def _written(pair: Preference) -> Iterator[Written]:

@@ -1,8 +1,12 @@
 """The main metrics as lines on the console."""
 
+import re
+
 from rich.console import Console
 
 from motet.algos.tracking.logger import Metrics
+
+_OF_TEAM = re.compile(r"eval/(turn_\d+/)?\w+|turn_\d+/\w+")  # with nothing after it: no agent
 
 
 class ConsoleLogger:
@@ -16,13 +20,11 @@ class ConsoleLogger:
         self.console = console or Console()
 
     def log(self, metrics: Metrics, step: int) -> None:
-        """Print one line; timings, counts and gradient norms are left to the other loggers."""
+        """Print one line: rewards and returns of the team; the rest is left to other loggers."""
         shown = [
             f"{name} {value:.3f}"
             for name, value in metrics.items()
-            if name.startswith(("turn_", "eval/"))
-            and not name.startswith("eval/num_")
-            and "std" not in name
+            if _OF_TEAM.fullmatch(name) and not name.startswith("eval/num_") and "std" not in name
         ]
         if shown:
             line = f"step {step:>6}  " + "  ".join(shown)

@@ -82,6 +82,21 @@ def kl_costs(kl: KLByCompletion, kl_coef: float) -> dict[str, dict[Completion, f
     }
 
 
+def kl_metrics(rollout: Rollout, by_policy: Mapping[str, KLByCompletion]) -> dict[str, float]:
+    """Return `train/kl`, the mean over all tokens, and each policy's own where there are several.
+
+    Args:
+        rollout: whose tokens.
+        by_policy: of each policy, by name, the KL of what its agents wrote.
+    """
+    together = {name: own for kl in by_policy.values() for name, own in kl.items()}
+    metrics = {"train/kl": mean_token_kl(rollout, together)}
+    if len(by_policy) > 1:
+        for policy, kl in by_policy.items():
+            metrics[f"train/kl/{policy}"] = mean_token_kl(rollout, kl)
+    return metrics
+
+
 def mean_token_kl(rollout: Rollout, kl: KLByCompletion) -> float:
     """Return the mean over all tokens of the agents in `kl`, 0 where they wrote none."""
     total, tokens = 0.0, 0

@@ -32,6 +32,7 @@ from motet.algos.updates.log_probs import (
 )
 from motet.algos.updates.offload import offload_optimizer
 from motet.algos.updates.packing import Row, attention_window, pack, shares_prompts_exactly
+from motet.algos.updates.ratio_statistics import ratio_sums
 from motet.algos.updates.reference_policy import ReferencePolicy
 
 HiddenLoss = Callable[[Tensor, Batch], Tensor]
@@ -116,8 +117,8 @@ class PolicyUpdater:
 
         Returns:
             `loss`, `grad_norm` (before clipping), `tokens` (of prompts and completions) and
-            `completion_tokens`; summed over those, `kl` with a KL in the loss, and `entropy` with
-            an `ent_coef`.
+            `completion_tokens`; summed over those, `approx_kl`, `clip_fraction` with a
+            `clip_range`, `kl` with a KL in the loss, and `entropy` with an `ent_coef`.
 
         Raises:
             FloatingPointError: where the loss or a gradient is not finite; this policy's weights
@@ -305,6 +306,8 @@ class PolicyUpdater:
             else:
                 log_probs = completion_log_probs(*inputs)
         loss = self._loss_fn(log_probs, on_device)
+        limits = self._config.clip_range, self._config.clip_range_high
+        totals |= ratio_sums(log_probs, on_device, *limits)
         if entropies is not None:
             loss = loss + self._config.ent_coef * entropy_loss(entropies, on_device.weights)
             totals["entropy"] = float(entropies.detach().sum())

@@ -41,7 +41,11 @@ def weights(trained: MAGRPOTrainer) -> list[torch.Tensor]:
 def entries(folder: Path) -> list[dict[str, float]]:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith("time/")}
+        {
+            key: value
+            for key, value in json.loads(line).items()
+            if not key.startswith(("time/", "memory/"))
+        }
         for line in lines
     ]
 

@@ -14,7 +14,6 @@ from motet.algos.actor_critics.critic_reads import joint_text
 from motet.algos.actor_critics.value_head import ValueHead
 from motet.algos.actor_critics.value_loss import explained_variance, value_loss
 from motet.algos.actor_critics.value_samples import ValueTarget, collate_values
-from motet.algos.updates.ratio_statistics import RatioStatistics
 
 # --- the loss -----------------------------------------------------------------------------------
 
@@ -60,22 +59,6 @@ def test_targets_side_by_side() -> None:
     assert batch.targets.tolist() == [1.0, 2.0, 3.0]
     assert batch.weights.tolist() == [0.25, 0.5, 0.5]
     assert first.scaled(2.0).weight == 0.5
-
-
-def test_ratio_statistics_by_hand() -> None:
-    statistics = RatioStatistics()
-    assert statistics.take() == (0.0, 0.0, 0)
-    # ratios 1, 2 and 1/2 with the last outside of the mask
-    now = torch.log(torch.tensor([[1.0, 2.0], [0.5, 9.0]]))
-    mask = torch.tensor([[True, True], [True, False]])
-    statistics.add(now, torch.zeros(2, 2), mask, 0.5)
-    # r - 1 - log r: 0, 1 - log 2, log 2 - 1/2; only the second is beyond 1 +- 0.5
-    kl, clipped, tokens = statistics.take()
-    assert kl == pytest.approx(0.5 / 3)
-    assert clipped == pytest.approx(1 / 3)
-    assert tokens == 3
-    statistics.add(now, torch.zeros(2, 2), mask, 0.25, 1.5)
-    assert statistics.take()[1] == pytest.approx(1 / 3)  # 1/2 is below 3/4, 2 is not above 5/2
 
 
 # --- the head -----------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ teams that it refuses, is in `ENTRIES`, and nowhere else.
 
 import functools
 import math
+import re
 import runpy
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -481,3 +482,95 @@ def refuses_to_set(name: str, setting: str) -> bool:
     except KeyError:
         return False
     return False
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+GPU_ONLY = ("memory/allocated_gib", "memory/reserved_gib")
+
+# what makes a learner log more than it does by itself
+MORE: dict[str, Any] = {"kl_coef": 0.1, "ent_coef": 0.01, "clip_range": 0.2}
+
+
+class Names:
+    """A logger that keeps names."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        self.found |= metrics.keys()
+
+    def close(self) -> None: ...
+
+
+def glossary() -> Iterator[str]:
+    """Yield a pattern for each name in the first column of the tables, with and without agents."""
+    text = README.read_text(encoding="utf-8").partition("\n## Metrics\n")[2]
+    for line in text.partition("\n## ")[0].splitlines():
+        if not line.startswith("| `"):
+            continue
+        names, _, by, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        for name in re.findall("`(.+?)`", names):
+            pattern = re.escape(name).replace("turn_k", r"turn_\d+")
+            yield pattern
+            if by:
+                assert by in ("agent", "policy"), line
+                yield f"{pattern}/agent_[01]"
+
+
+def unequal_env() -> TextEnv:
+    """Two turns, in which agent_1 earns half of what agent_0 does."""
+
+    def reward(*texts: list[str]) -> dict[str, list[float]]:
+        firsts = [[ord(text[:1] or "\0") for text in own] for own in texts]
+        paid = [a / 125 + b / 625 for a, b in zip(*firsts, strict=True)]
+        return {"agent_0": paid, "agent_1": [value / 2 for value in paid]}
+
+    return TextEnv(
+        [{"prompt": letter} for letter in "abcd"],
+        reward,
+        transition=lambda prompt: [prompt] * 2,
+        num_turns=2,
+    )
+
+
+def trained(name: str) -> set[str]:
+    """Names that a learner logs in two rollouts."""
+    kept = Names()
+    options: dict[str, Any] = {"eval_env": unequal_env(), "loggers": [kept]}
+    if name in TRAINERS:
+        more = {key: value for key, value in MORE.items() if not refuses_to_set(name, key)}
+        config = settings_of(name, num_train_epochs=1, rollout_batch_size=2, **more)
+        make(name, unequal_env(), None, config, **options).train()
+    elif "SB3Config" in classes_of(name):
+        settings: dict[str, Any] = {
+            "sb3-ppo": {"algo_kwargs": {"clip_range_vf": 0.2}},
+            "sb3-dqn": {"learning_starts": 16},
+        }
+        config = algos.SB3Config(
+            candidates=list("abcd"),
+            total_timesteps=256,
+            logging_steps=128,
+            progress_bar=False,
+            **settings.get(name, {}),
+        )
+        algos.make(name, unequal_env(), None, config, **options).train()
+    else:
+        algos.make(name, unequal_env(), team_of(), **options).train()
+    return kept.found
+
+
+def test_the_glossary_is_of_what_learners_log() -> None:
+    patterns = list(glossary())
+    assert len(patterns) == len(set(patterns)) > 60
+    used: set[str] = set()
+    for name in LEARNERS:
+        for metric in trained(name):
+            own = [pattern for pattern in patterns if re.fullmatch(pattern, metric)]
+            assert len(own) == 1, (name, metric)
+            used |= {*own}
+    if not torch.cuda.is_available():
+        used |= {re.escape(name) for name in GPU_ONLY}
+    assert [pattern for pattern in patterns if pattern not in used] == []

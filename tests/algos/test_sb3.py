@@ -39,7 +39,7 @@ FAST["sb3-maskable-ppo"] = FAST["sb3-ppo"]
 
 
 class Kept:
-    """A logger that keeps what it gets, but for times, and is killed after some entries."""
+    """A logger that keeps what it gets, but for time and memory; killed after some entries."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.entries: list[tuple[int, dict[str, float]]] = []
@@ -48,7 +48,9 @@ class Kept:
     def log(self, metrics: dict[str, float], step: int) -> None:
         if len(self.entries) == self._limit:
             raise KeyboardInterrupt
-        self.entries.append((step, {k: v for k, v in metrics.items() if not k.startswith("time/")}))
+        self.entries.append(
+            (step, {k: v for k, v in metrics.items() if not k.startswith(("time/", "memory/"))})
+        )
 
     def close(self) -> None: ...
 
@@ -596,20 +598,61 @@ def test_the_meter_counts_turns_of_slots() -> None:
     meter.record(rewards, yes, [{}, {"idle": True}])
     meter.record(rewards, no, [{}, {}])
     first = (1 + 1 + 1 + 3) / 4
-    assert meter.metrics() == {
-        "turn_1/reward_mean": first,
-        "turn_2/reward_mean": (1 + 3) / 2,
-        "turn_3/reward_mean": 1,
-        "rollout/reward_mean": (4 * first + 4 + 1) / 7,
-    }
+    assert meter.metrics() == pytest.approx(
+        {
+            "turn_1/reward_mean": first,
+            "turn_1/reward_std": math.sqrt(3 * 0.5**2 + 1.5**2) / 2,
+            "turn_2/reward_mean": (1 + 3) / 2,
+            "turn_2/reward_std": 1,
+            "turn_3/reward_mean": 1,
+            "turn_3/reward_std": 0,
+            "rollout/reward_mean": (4 * first + 4 + 1) / 7,
+            "rollout/reward_std": math.sqrt(23 / 7 - (11 / 7) ** 2),  # of 1 1 1 3, 1 3, 1
+        }
+    )
+
+
+def test_the_meter_counts_agents_of_teams() -> None:
     team = TurnMeter(1, NAMES)
     told = {"agent_0": {"turn_reward": 1.0}, "agent_1": {"turn_reward": 2.0}}
     team.record(np.array([9.0]), np.array([False]), [told])
     team.record(np.array([9.0]), np.array([True]), [{"agent_1": {}}])
     assert team.metrics()["turn_1/reward_mean"] == 1.5
+    assert team.metrics()["turn_1/reward_mean/agent_1"] == 2
     assert team.metrics()["turn_2/reward_mean"] == 9
+    assert "turn_2/reward_mean/agent_1" not in team.metrics()  # it was not told of both
+    other = TurnMeter(1, NAMES)
+    other.set_state(team.get_state())
+    assert other.metrics() == team.metrics()
     team.clear()
     assert team.metrics() == {}
+
+
+def test_the_meter_counts_agents_in_slots_of_their_own() -> None:
+    meter = TurnMeter(4, agents=NAMES)  # two episodes
+    no = np.array([False] * 4)
+    meter.record(np.array([1.0, 3.0, 5.0, 5.0]), no, [{}] * 4)
+    left = np.array([False, True, False, False])
+    meter.record(np.array([1.0, 3.0, 5.0, 5.0]), left, [{}] * 4)
+    # agent_1 of the first episode waits for its end, and then begins with agent_0 again
+    idle = [{}, {"idle": True}, {}, {}]
+    meter.record(np.array([1.0, 0.0, 5.0, 5.0]), np.array([True] * 4), idle)
+    meter.record(np.array([2.0, 4.0, 5.0, 5.0]), no, [{}] * 4)
+    metrics = meter.metrics()
+    assert metrics["turn_1/reward_mean"] == (2 + 5 + 3 + 5) / 4
+    assert metrics["turn_1/reward_std"] == pytest.approx(math.sqrt(63 / 4 - 3.75**2))
+    assert metrics["turn_1/reward_mean/agent_0"] == (1 + 5 + 2 + 5) / 4
+    assert metrics["turn_1/reward_mean/agent_1"] == (3 + 5 + 4 + 5) / 4
+    assert metrics["turn_3/reward_mean"] == (1 + 5) / 2
+    assert metrics["turn_3/reward_mean/agent_1"] == 5
+    assert metrics["rollout/reward_std/agent_1"] == pytest.approx(
+        math.sqrt(134 / 7 - (30 / 7) ** 2)
+    )
+    alike = TurnMeter(2, agents=NAMES)
+    alike.record(np.array([1.0, 1.0]), no[:2], [{}] * 2)
+    assert alike.metrics().keys() == {
+        f"{group}/reward_{name}" for group in ("turn_1", "rollout") for name in ("mean", "std")
+    }
 
 
 def test_a_loss_that_is_not_finite_stops_the_run() -> None:

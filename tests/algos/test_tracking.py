@@ -50,6 +50,8 @@ def test_the_console_shows_rewards_on_one_line_and_nothing_for_nothing() -> None
     logger = ConsoleLogger(Console(file=out, width=20))
     logger.log(METRICS, 7)
     logger.log({}, 8)
+    own = ("turn_1/reward_mean/a", "turn_1/reward_std", "eval/turn_1/reward_mean/a", "eval/std")
+    logger.log(dict.fromkeys(own, 1.0), 9)
     assert out.getvalue() == "step      7  turn_1/reward_mean 0.250  eval/reward_mean 0.500\n"
 
 
