@@ -6,7 +6,8 @@ from rich.console import Console
 
 from motet.algos.tracking.logger import Metrics
 
-_OF_TEAM = re.compile(r"eval/(turn_\d+/)?\w+|turn_\d+/\w+")  # with nothing after it: no agent
+# Rewards and returns, with nothing after them: of the team, not of an agent, nor ends of intervals.
+_SHOWN = re.compile(r"(eval/|turn_\d+/|eval/turn_\d+/)\w*(reward_mean|return_mean|expected_return)")
 
 
 class ConsoleLogger:
@@ -21,11 +22,7 @@ class ConsoleLogger:
 
     def log(self, metrics: Metrics, step: int) -> None:
         """Print one line: rewards and returns of the team; the rest is left to other loggers."""
-        shown = [
-            f"{name} {value:.3f}"
-            for name, value in metrics.items()
-            if _OF_TEAM.fullmatch(name) and not name.startswith("eval/num_") and "std" not in name
-        ]
+        shown = [f"{name} {value:.3f}" for name, value in metrics.items() if _SHOWN.fullmatch(name)]
         if shown:
             line = f"step {step:>6}  " + "  ".join(shown)
             self.console.print(line, highlight=False, soft_wrap=True)
