@@ -181,7 +181,9 @@ def test_the_best_checkpoint_stays_with_its_models(tmp_path: Path) -> None:
     trainer = make(output_dir=str(tmp_path), eval_interval=1, save_best=True, callbacks=[found])
     trainer.train()
     best = found.returns.index(max(found.returns))
-    held = torch.load(tmp_path / FOLDER / "best" / FILE_NAME, weights_only=True)["state"]
+    held = torch.load(tmp_path / FOLDER / "best" / FILE_NAME, weights_only=True)["state"][
+        "progress"
+    ]
     assert held["rollouts_done"] == best
     assert held["best_return"] == max(found.returns)
     models = sorted(path.name for path in (tmp_path / FOLDER / "best" / "models").iterdir())

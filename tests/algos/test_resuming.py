@@ -320,7 +320,7 @@ def test_a_process_that_is_killed_at_any_time_leaves_a_checkpoint(
     process.kill()
     process.wait()
     written = find_checkpoint(tmp_path) / FILE_NAME
-    done = torch.load(written, weights_only=True)["state"]["rollouts_done"]
+    done = torch.load(written, weights_only=True)["state"]["progress"]["rollouts_done"]
     assert done >= 1
     resumed, expected = endless(done + 2), endless(done + 2)
     resumed.train(resume_from=tmp_path)
