@@ -28,6 +28,8 @@ _FREE = {
     "num_rollouts",
     "eval_interval",
     "eval_num_samples",
+    "eval_episodes_per_row",
+    "eval_do_sample",
     "logging_steps",
     "checkpoint_interval",
     "checkpoint_steps",

@@ -69,6 +69,8 @@ class TrainerConfig:
         eval_interval: rollouts between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
             stream has no number of, and 16 seeds of an env without a dataset.
+        eval_episodes_per_row: episodes of each of these rows.
+        eval_do_sample: sample while evaluating; False takes the most likely tokens.
         logging_steps: rollouts between two log entries, which average over them.
         seed: of sampling and of the order of rows.
         checkpoint_interval: rollouts between checkpoints in `output_dir`/checkpoints, the end of
@@ -123,6 +125,8 @@ class TrainerConfig:
     offload_optimizer: Offload | None = None
     eval_interval: int = 16
     eval_num_samples: int | None = None
+    eval_episodes_per_row: int = 1
+    eval_do_sample: bool = True
     logging_steps: int = 1
     seed: int = 42
     checkpoint_interval: int = 0
@@ -236,6 +240,7 @@ _AT_LEAST_ONE = (
     "num_turns",
     "max_tokens_per_batch",
     "eval_num_samples",
+    "eval_episodes_per_row",
     "logging_steps",
     "save_total_limit",
 )

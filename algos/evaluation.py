@@ -1,11 +1,15 @@
 """How good a team is, without training it."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
-import numpy as np
-
-from motet.algos.metrics import team_rewards
+from motet.algos.evaluations.episodes import Episode, episodes_of, save_transcripts
+from motet.algos.evaluations.intervals import Interval
+from motet.algos.evaluations.progress import episode_bar
+from motet.algos.evaluations.summary import summarize
 from motet.algos.rollouts.best_branch import best_chains
 from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.rollouts.joint_policy import Team, greedy_team
@@ -22,16 +26,80 @@ class Evaluation:
         metrics: `reward_mean` (over all turns played), `return_mean` (sum over an episode's
             turns, then the mean), `final_reward_mean` (each episode's last turn), and
             `turn_k/reward_mean` over the episodes that reached turn k. Rewards are the team's:
-            the mean over its agents. `num_completions` and `num_tokens` are what it cost: all that
-            was written, drafts and rejected samples included.
+            the mean over its agents; where agents earn differently, `NAME/return_mean` is each
+            one's own. `episode_length_mean` counts turns, `completion_length_mean` tokens, stop
+            token included, `frac_cut` completions cut by `max_new_tokens`, and `frac_ended_early`
+            episodes that ended before the env's last turn, where it has several. `num_completions`
+            and `num_tokens` are what it cost: all that was written, drafts and rejected samples
+            included.
         rollout: every episode, a chain of nodes with one joint action each.
+        intervals: by name of a metric, the 95 % interval of its mean, over rows (the module
+            `motet.algos.evaluations.intervals` says how). A mean of one row has none.
     """
 
     metrics: dict[str, float]
     rollout: Rollout
+    intervals: dict[str, Interval] = field(default_factory=dict)
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """Every episode, in the order in which they began."""
+        return episodes_of(self.rollout)
+
+    @classmethod
+    def of(cls, rollout: Rollout, *, num_turns: int | None = None) -> Self:
+        """Return the evaluation whose episodes a rollout has, one that was saved say.
+
+        Args:
+            rollout: with one joint action at each node.
+            num_turns: most turns of an episode; `frac_ended_early` is left out without it.
+
+        Raises:
+            ValueError: where the rollout is a tree, as those of training are.
+        """
+        metrics, intervals = summarize(rollout, num_turns=num_turns)
+        return cls(metrics, rollout, intervals)
+
+    def logged(self) -> dict[str, float]:
+        """Return what a run logs: metrics as `eval/NAME`, intervals of rewards and returns.
+
+        The ends of an interval are `eval/NAME_low` and `eval/NAME_high`.
+        """
+        entry = {f"eval/{name}": value for name, value in self.metrics.items()}
+        for name, (low, high) in self.intervals.items():
+            if name.endswith(("reward_mean", "return_mean")):
+                entry |= {f"eval/{name}_low": low, f"eval/{name}_high": high}
+        return entry
+
+    def save(self, folder: str | Path) -> None:
+        """Write `metrics.json`, `transcripts.jsonl` to read, and `rollout.jsonl` to load.
+
+        Args:
+            folder: made where it is missing. `Rollout.load` reads its `rollout.jsonl`, and `load`
+                all of it.
+        """
+        place = Path(folder)
+        save_transcripts(self.rollout, place / TRANSCRIPTS)  # makes the folder
+        self.rollout.save(place / ROLLOUT)
+        told = {"metrics": self.metrics, "intervals": self.intervals}
+        (place / METRICS).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+    def save_transcripts(self, path: str | Path) -> None:
+        """Write one JSON object per episode to a file; see `motet.algos.evaluations.episodes`."""
+        save_transcripts(self.rollout, path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` wrote."""
+        told = json.loads((Path(folder) / METRICS).read_text(encoding="utf-8"))
+        intervals = {name: (low, high) for name, (low, high) in told["intervals"].items()}
+        return cls(told["metrics"], Rollout.load(Path(folder) / ROLLOUT), intervals)
 
 
-def evaluate(
+METRICS, TRANSCRIPTS, ROLLOUT = "metrics.json", "transcripts.jsonl", "rollout.jsonl"
+
+
+def evaluate(  # noqa: PLR0913  # each is a choice of its own
     env: ParallelTextEnv,
     agents: Team,
     rows: Sequence[int] | None = None,
@@ -40,6 +108,7 @@ def evaluate(
     best_of: int = 1,
     do_sample: bool = True,
     seed: int = 0,
+    progress_bar: bool = False,
 ) -> Evaluation:
     """Play whole episodes and average their rewards.
 
@@ -58,23 +127,14 @@ def evaluate(
             these agents can say, not a policy.
         do_sample: False takes the most likely tokens instead of sampling.
         seed: makes the result reproducible.
+        progress_bar: show how many episodes have ended.
 
     Raises:
         ValueError: where `rows` is missing for an env without a dataset or with a stream, a number
             is below 1, or the best is asked for of completions that are all the same.
     """
     inner = text_env_of(env)
-    if rows is None:
-        if inner is None:
-            raise ValueError(
-                "Expected rows=, the seeds of the episodes, for an env without a dataset; got None."
-            )
-        if stream_of(env) is not None:
-            raise ValueError(
-                "Expected rows=, such as range(100), for an env with a stream, whose length is "
-                "unknown; got None."
-            )
-        rows = range(len(inner.dataset))
+    rows = _checked_rows(env, rows)
     for name, number in (("num_samples", num_samples), ("best_of", best_of)):
         if number < 1:
             raise ValueError(f"Expected {name} of at least 1, got {number}.")
@@ -91,28 +151,31 @@ def evaluate(
         for row in rows
         for sample in range(num_samples)
     ]
-    rollout = best_chains(
-        collect_rollouts(env, agents, repeated, num_generations=best_of, branches="best", seed=seed)
-    )
-    return Evaluation(_metrics(rollout), rollout)
+    with episode_bar(len(repeated), visible=progress_bar) as on_turn:
+        rollout = collect_rollouts(
+            env,
+            agents,
+            repeated,
+            num_generations=best_of,
+            branches="best",
+            seed=seed,
+            on_turn=on_turn,
+        )
+    num_turns = None if inner is None else inner.num_turns
+    return Evaluation.of(best_chains(rollout), num_turns=num_turns)
 
 
-def _metrics(rollout: Rollout) -> dict[str, float]:
-    rewards = team_rewards(rollout)
-    turns = [[own[0] for own in level] for level in rewards]
-    final = [
-        own[0]
-        for level, level_rewards in zip(rollout.levels, rewards, strict=True)
-        for node, own in zip(level, level_rewards, strict=True)
-        if node.ended[0]
-    ]
-    return {
-        "reward_mean": float(np.mean([reward for level in turns for reward in level])),
-        "return_mean": sum(map(sum, turns)) / len(rollout.levels[0]),
-        "final_reward_mean": float(np.mean(final)),
-        **{
-            f"turn_{k}/reward_mean": float(np.mean(level)) for k, level in enumerate(turns, start=1)
-        },
-        "num_completions": float(rollout.num_completions),
-        "num_tokens": float(rollout.num_tokens),
-    }
+def _checked_rows(env: ParallelTextEnv, rows: Sequence[int] | None) -> Sequence[int]:
+    if rows is not None:
+        return rows
+    inner = text_env_of(env)
+    if inner is None:
+        raise ValueError(
+            "Expected rows=, the seeds of the episodes, for an env without a dataset; got None."
+        )
+    if stream_of(env) is not None:
+        raise ValueError(
+            "Expected rows=, such as range(100), for an env with a stream, whose length is "
+            "unknown; got None."
+        )
+    return range(len(inner.dataset))

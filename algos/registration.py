@@ -31,7 +31,9 @@ class Algorithm(Protocol):
     def train(self, *, resume_from: str | Path | None = None) -> None:
         """Train to the end of the schedule, from its beginning or from a checkpoint."""
 
-    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+    def evaluate(
+        self, *, num_samples: int | None = None, do_sample: bool | None = None
+    ) -> Evaluation:
         """Play episodes on held-out rows."""
 
     def save_model(self, output_dir: str | Path) -> None:

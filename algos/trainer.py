@@ -35,7 +35,8 @@ from motet.algos.checks import (
     warn_if_one_turn,
 )
 from motet.algos.config import TrainerConfig
-from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.evaluation import Evaluation
+from motet.algos.evaluations.held_out import evaluate_held_out
 from motet.algos.identity import check_identity, run_identity
 from motet.algos.metrics import means, rollout_metrics
 from motet.algos.parts import TaskParts, TeamMember, build_team, resolve_envs
@@ -45,7 +46,7 @@ from motet.algos.rollouts.collect import ParallelTextEnv, collect_rollouts
 from motet.algos.rollouts.half_rollout import HalfRollout
 from motet.algos.rollouts.rollout import Rollout
 from motet.algos.run_folder import RunFolder
-from motet.algos.schedule import check_schedule, eval_rows, row_schedule
+from motet.algos.schedule import check_schedule, row_schedule
 from motet.algos.streaming import stream_of, wrapped_rows
 from motet.algos.team import trainable_policies, with_sampling
 from motet.algos.tracking.console import ConsoleLogger
@@ -282,21 +283,18 @@ class Trainer(ABC):
     def _heed(self, goes_on: bool | None) -> None:
         self._stopping |= goes_on is False
 
-    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+    def evaluate(
+        self, *, num_samples: int | None = None, do_sample: bool | None = None
+    ) -> Evaluation:
         """Play episodes on the held-out rows, or on those trained on where there are none.
 
         Args:
-            num_samples: episodes per row.
-            do_sample: False takes the most likely tokens.
+            num_samples: episodes per row; None for `eval_episodes_per_row` of the config.
+            do_sample: False takes the most likely tokens; None for `eval_do_sample`.
         """
         env = self.env if self.eval_env is None else self.eval_env
-        return evaluate(
-            env,
-            self.samplers,
-            eval_rows(env, self.config.eval_num_samples),
-            num_samples=num_samples,
-            do_sample=do_sample,
-            seed=self.config.seed,
+        return evaluate_held_out(
+            env, self.samplers, self.config, num_samples=num_samples, do_sample=do_sample
         )
 
     def save_model(self, output_dir: str | Path) -> None:

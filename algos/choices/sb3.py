@@ -54,13 +54,13 @@ from motet.algos.choices.sb3_config import SB3Config
 from motet.algos.choices.sb3_model import make_model, model_arguments, model_state, set_model_state
 from motet.algos.choices.sb3_policy import SB3Learner, SB3Policy
 from motet.algos.choices.turn_meter import TurnMeter
-from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.evaluation import Evaluation
+from motet.algos.evaluations.held_out import evaluate_held_out
 from motet.algos.identity import check_identity, env_identity
 from motet.algos.randomness import OwnRandomness, kept_randomness
 from motet.algos.registration import register
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.run_folder import RunFolder
-from motet.algos.schedule import eval_rows
 from motet.algos.streaming import checked_limit, stream_of
 from motet.algos.tracking.console import ConsoleLogger
 from motet.algos.tracking.logger import Logger, Loggers
@@ -204,21 +204,19 @@ class SB3Trainer:
                 opened.close()  # those that were passed in are their owner's to close
         warn_if_one_turn(self.env, went_on=self._meter.deepest > 1)
 
-    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+    def evaluate(
+        self, *, num_samples: int | None = None, do_sample: bool | None = None
+    ) -> Evaluation:
         """Play episodes on the held-out rows, or on those trained on where there are none.
 
         Args:
-            num_samples: episodes per row.
-            do_sample: False takes the likeliest picks. Writers write as they are set.
+            num_samples: episodes per row; None for `eval_episodes_per_row` of the config.
+            do_sample: False takes the likeliest picks, None is `eval_do_sample`. Writers write as
+                they are set.
         """
         env = self.env if self.eval_env is None else self.eval_env
-        return evaluate(
-            env,
-            self.agents,
-            eval_rows(env, self.config.eval_num_samples),
-            num_samples=num_samples,
-            do_sample=do_sample,
-            seed=self.config.seed,
+        return evaluate_held_out(
+            env, self.agents, self.config, num_samples=num_samples, do_sample=do_sample
         )
 
     def save_model(self, output_dir: str | Path) -> None:
@@ -354,7 +352,7 @@ class SB3Trainer:
             seconds.clear()
         self._meter.clear()
         self._heed(self._callbacks.on_update(self, metrics))
-        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        loggers.log({**evaluation.logged(), **self._axes()}, self.num_env_steps)
 
     def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:

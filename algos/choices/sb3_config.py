@@ -56,6 +56,8 @@ class SB3Config:
         eval_interval: timesteps between evaluations; 0 evaluates before and after training only.
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
             stream has no number of, and 16 seeds of an env without a dataset.
+        eval_episodes_per_row: episodes of each of these rows.
+        eval_do_sample: sample while evaluating; False takes the likeliest picks.
         logging_steps: timesteps between two log entries, which average over them.
         seed: of the policy, its picks and the order of rows.
         checkpoint_interval: timesteps between checkpoints in `output_dir`/checkpoints; 0 writes
@@ -101,6 +103,8 @@ class SB3Config:
     algo_kwargs: Mapping[str, Any] | None = None
     eval_interval: int = 4_096
     eval_num_samples: int | None = None
+    eval_episodes_per_row: int = 1
+    eval_do_sample: bool = True
     logging_steps: int = 1_024
     seed: int = 42
     checkpoint_interval: int = 0
@@ -189,6 +193,7 @@ _AT_LEAST_ONE = (
     "train_freq",
     "target_update_interval",
     "eval_num_samples",
+    "eval_episodes_per_row",
     "logging_steps",
     "save_total_limit",
 )

@@ -19,31 +19,38 @@ class FixedConfig:
     Attributes:
         eval_num_samples: held-out rows to evaluate on, the first ones; None takes all, which a
             stream has no number of, and 16 seeds of an env without a dataset.
+        eval_episodes_per_row: episodes of each of these rows.
+        eval_do_sample: sample while evaluating; False takes the most likely tokens.
         seed: of sampling.
-        output_dir: folder for `metrics.jsonl`; None writes no log.
+        output_dir: folder for `metrics.jsonl` and for `evaluations/`, the episodes; None writes
+            neither.
         report_to: where metrics go beside console and `metrics.jsonl`: any of "csv", "tensorboard",
             "wandb", "trackio" and "mlflow", in a list, or one by itself; see docs/tracking.md.
         project: what the run belongs to, for trackers: MLflow calls it an experiment.
         run_name: what trackers call the run; None has them make a name up.
+        progress_bar: show one.
     """
 
     checked_apart: ClassVar[tuple[str, ...]] = ()
     """Fields that are neither numbers nor words."""
 
     eval_num_samples: int | None = None
+    eval_episodes_per_row: int = 1
+    eval_do_sample: bool = True
     seed: int = 42
     output_dir: str | None = None
     report_to: tuple[str, ...] = ()
     project: str = "motet"
     run_name: str | None = None
+    progress_bar: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self, others=(*self.checked_apart, "report_to"))
         object.__setattr__(self, "report_to", checked_report_to(self.report_to, self.output_dir))
-        if self.eval_num_samples is not None and self.eval_num_samples < 1:
-            raise ValueError(
-                f"Expected eval_num_samples of at least 1, got {self.eval_num_samples}."
-            )
+        for name in ("eval_num_samples", "eval_episodes_per_row"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"Expected {name} of at least 1, got {value}.")
         if self.seed < 0:
             raise ValueError(f"Expected seed of at least 0, got {self.seed}.")
 

@@ -14,13 +14,13 @@ from motet.algos.callbacks import Callback, Callbacks
 from motet.algos.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from motet.algos.checkpoint_folder import find_checkpoint
 from motet.algos.checks import check_team, check_trackers, checked_loggers
-from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.evaluation import Evaluation
+from motet.algos.evaluations.held_out import evaluate_held_out
 from motet.algos.fixed.fixed_config import FixedConfig
 from motet.algos.parts import check_parallel_env
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.rollouts.joint_policy import Team, agents_of
 from motet.algos.run_folder import RunFolder
-from motet.algos.schedule import eval_rows
 from motet.algos.team import check_agent
 from motet.algos.tracking.console import ConsoleLogger
 from motet.algos.tracking.logger import Logger, Loggers
@@ -112,22 +112,23 @@ class FixedTeam:
         finally:
             own.close()  # those that were passed in are their owner's to close
 
-    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+    def evaluate(
+        self, *, num_samples: int | None = None, do_sample: bool | None = None
+    ) -> Evaluation:
         """Play episodes on the held-out rows, or on those of `env` where there are none.
 
         Args:
-            num_samples: episodes per row.
-            do_sample: False takes the most likely tokens.
+            num_samples: episodes per row; None for `eval_episodes_per_row` of the config.
+            do_sample: False takes the most likely tokens; None for `eval_do_sample`.
         """
         env = self.env if self.eval_env is None else self.eval_env
-        return evaluate(
+        return evaluate_held_out(
             env,
             self.policy,
-            eval_rows(env, self.config.eval_num_samples),
+            self.config,
             num_samples=num_samples,
-            best_of=self._best_of,
             do_sample=do_sample,
-            seed=self.config.seed,
+            best_of=self._best_of,
         )
 
     def save_model(self, output_dir: str | Path) -> None:

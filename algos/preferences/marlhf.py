@@ -138,7 +138,9 @@ class MARLHFTrainer(Trainer):
         """Set the learner's learning rates; see `Trainer`."""
         self.learner.set_progress(progress)
 
-    def evaluate(self, *, num_samples: int = 1, do_sample: bool = True) -> Evaluation:
+    def evaluate(
+        self, *, num_samples: int | None = None, do_sample: bool | None = None
+    ) -> Evaluation:
         """Play episodes with the task's own reward; see `Trainer`."""
         return self.learner.evaluate(num_samples=num_samples, do_sample=do_sample)
 

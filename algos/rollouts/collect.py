@@ -6,7 +6,7 @@ the env for all their joint actions: wide batches are where the speed of a langu
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -90,6 +90,7 @@ class _Plan:
     joint_mode: JointMode
     branches: Branches
     with_state: bool
+    on_turn: Callable[[int, int], None] | None = None
 
     def check_size(self, live: Sequence[_Live], turn: int) -> None:
         """Raise where a turn would have too many joint actions."""
@@ -114,6 +115,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
     seed: int | None = None,
     greedy_baseline: bool = False,
     with_state: bool = False,
+    on_turn: Callable[[int, int], None] | None = None,
 ) -> Rollout:
     """Let a team act from each of several rows, with every branch going on to the next turn.
 
@@ -143,6 +145,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
         greedy_baseline: play a greedy episode from every node, too, and keep its rewards there
             (`motet.algos.rollouts.greedy`); what is sampled is the same with it and without.
         with_state: ask the env for its `state()` at every node, which a central critic reads.
+        on_turn: called after each turn with its number and how many branches go on.
 
     Returns:
         The trees.
@@ -160,7 +163,7 @@ def collect_rollouts(  # noqa: PLR0913  # each is a choice of its own
         raise ValueError("Expected at least one row to collect from, got none.")
     simulator = make_simulator(env)
     greedy: Team = greedy_team(agents) if greedy_baseline else {}
-    plan = _Plan(num_generations, joint_mode, branches, with_state)
+    plan = _Plan(num_generations, joint_mode, branches, with_state, on_turn)
     with ExitStack() as caches:
         asked = [*agents_of(agents).values(), *agents_of(greedy).values()]
         for agent in {id(agent): agent for agent in asked}.values():
@@ -213,6 +216,8 @@ def _grown(
             if plan.branches == "best":
                 nodes, live = only_best(nodes, live)
             levels.append(with_drafts(nodes, answers))
+            if plan.on_turn is not None:
+                plan.on_turn(turn, len(live))
     return episodes.recorded(levels)
 
 

@@ -16,12 +16,12 @@ class ConsoleLogger:
         self.console = console or Console()
 
     def log(self, metrics: Metrics, step: int) -> None:
-        """Print one line; timings, counts and gradient norms are left to the other loggers."""
+        """Print one line; timings, counts, lengths and intervals are left to the other loggers."""
         shown = [
             f"{name} {value:.3f}"
             for name, value in metrics.items()
-            if name.startswith(("turn_", "eval/"))
-            and not name.startswith("eval/num_")
+            if name.removeprefix("eval/").startswith(("turn_", "reward_", "return_", "final_"))
+            and not name.endswith(("_low", "_high"))
             and "std" not in name
         ]
         if shown:

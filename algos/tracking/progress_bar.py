@@ -1,5 +1,8 @@
 """How far a run is, with its newest reward and speed."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Self
 
 from rich.console import Console
@@ -24,17 +27,25 @@ class ProgressBar:
             BarColumn(bar_width=18),  # all of it fits into 80 columns
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn(f"reward {{task.fields[reward]}}  {{task.fields[speed]}} {unit}"),
+            TextColumn("{task.fields[note]}"),
             console=console,
             disable=not visible,
         )
-        self._task = self._progress.add_task("training", total=total, reward="-", speed="-")
+        self._unit = unit
+        self._task = self._progress.add_task("training", total=total, note=f"reward -  - {unit}")
+
+    @staticmethod
+    def running() -> "ProgressBar | None":
+        """Return the bar whose context is open, which others have to show theirs in."""
+        return _running.get()
 
     def __enter__(self) -> Self:
         self._progress.start()
+        self._token = _running.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        _running.reset(self._token)
         self._progress.stop()
 
     def advance_to(self, done: int) -> None:
@@ -43,4 +54,29 @@ class ProgressBar:
 
     def advance(self, reward: float, speed: float, *, by: int = 1) -> None:
         """Move on, by one rollout where nothing else is counted."""
-        self._progress.update(self._task, advance=by, reward=f"{reward:.3f}", speed=f"{speed:,.0f}")
+        note = f"reward {reward:.3f}  {speed:,.0f} {self._unit}"
+        self._progress.update(self._task, advance=by, note=note)
+
+    @contextmanager
+    def episodes(self, total: int) -> Iterator[Callable[[int, int], None]]:
+        """Show episodes of an evaluation in a line below, until the context ends.
+
+        Args:
+            total: how many are played.
+
+        Yields:
+            What is to be called after each turn, with its number and how many episodes go on.
+        """
+        task = self._progress.add_task("evaluating", total=total, note="episodes, turn 1")
+
+        def on_turn(turn: int, num_live: int) -> None:
+            note = f"episodes, turn {turn + bool(num_live)}"
+            self._progress.update(task, completed=total - num_live, note=note)
+
+        try:
+            yield on_turn
+        finally:
+            self._progress.remove_task(task)
+
+
+_running: ContextVar[ProgressBar | None] = ContextVar("running", default=None)

@@ -18,8 +18,7 @@ def log_evaluation(
         step: env steps.
         further: metrics of the same entry.
     """
-    metrics = {f"eval/{name}": value for name, value in evaluation.metrics.items()}
-    logger.log({**metrics, **(further or {})}, step)
+    logger.log({**evaluation.logged(), **(further or {})}, step)
     if isinstance(logger, TableLogger):
         logger.log_table("eval/samples", *sample_table(evaluation.rollout), step)
 

@@ -40,7 +40,8 @@ def test_every_fixed_team_plays_saves_and_resumes_like_a_learner(
     assert "eval/reward_mean" in capsys.readouterr().out
     (logged,) = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
     first = learner.evaluate()
-    assert logged == {"step": 0, **{f"eval/{key}": value for key, value in first.metrics.items()}}
+    assert logged == {"step": 0, **first.logged()}
+    assert algos.Rollout.load(tmp_path / "out/evaluations/000000.jsonl") == first.rollout
     for weight, agent in zip(before, NAMES, strict=True):
         assert (team[agent].model.lm_head.weight == weight).all()
     # the form of an evaluation is that of a learner's
@@ -52,6 +53,8 @@ def test_every_fixed_team_plays_saves_and_resumes_like_a_learner(
     again = algos.make(name, matching_env(2), team, config, eval_env=matching_env(2))
     again.train(resume_from=tmp_path / "checkpoint")
     assert again.evaluate() == first
+    folders = {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()}
+    assert folders == {"evaluations", "evaluations-1"}  # the earlier run's is kept
     learner.save_model(tmp_path / "model")
     models = [] if name == "random" else list(NAMES)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == models
@@ -145,8 +148,9 @@ def test_configs_and_teams_of_the_wrong_kind_are_refused(name: str) -> None:
         algos.make(name, matching_env(), letters(), other())
     with pytest.raises(ValueError, match="seed of at least 0, got -1"):
         kind(seed=-1)
-    with pytest.raises(ValueError, match="eval_num_samples of at least 1, got 0"):
-        kind(eval_num_samples=0)
+    for setting in ("eval_num_samples", "eval_episodes_per_row"):
+        with pytest.raises(ValueError, match=f"{setting} of at least 1, got 0"):
+            kind(**{setting: 0})
     with pytest.raises(ValueError, match=r"an agent for each of .*got \['me'\]"):
         algos.make(name, matching_env(), {"me": FixedAgent("a")})
     with pytest.raises(TypeError, match="as eval_env"):

@@ -1,0 +1,1 @@
+"""What an evaluation says: means with intervals, episodes to read, teams compared."""

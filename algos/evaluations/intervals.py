@@ -1,0 +1,147 @@
+r"""Intervals of means over episodes, with the row as the unit.
+
+Episodes of one row share its prompt, so that they are no independent draws: what is drawn is the
+row. As standard errors of evaluations of language models should be (Miller 2024, arXiv 2411.00640,
+section 2.2), ours are clustered by row. Of R rows with sums $y_r$ over $m_r$ values,
+
+$$\hat\theta = \frac{\sum_r y_r}{\sum_r m_r}, \qquad
+s^2 = \frac{R}{R - 1} \frac{\sum_r (y_r - \hat\theta m_r)^2}{(\sum_r m_r)^2}$$
+
+(the ratio estimator, Cochran 1977, chapter 6), and the interval is $\hat\theta \pm t_{R-1} s$ with
+Student's quantile. With equally many values of each row it is the t-interval over the rows' means.
+
+Why this and no bootstrap: evaluations here have few rows. A percentile bootstrap over four of them
+is too narrow by half; Student's quantile is 3.2 there, and nothing is drawn, so that there is no
+seed. One row has no interval. Rows that all earned the same have one without width: they say
+nothing of how rows differ, however few they are.
+
+Shares of episodes, wins for one, have bounds, and rows that all agree are common. Their interval is
+Wilson's (1927), of as many draws as the episodes are worth, $p(1-p)/s^2$ (Korn and Graubard 1998),
+which keeps its width where all rows agree: they count as a draw each there.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Interval = tuple[float, float]
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean, with its interval where there are rows enough.
+
+    Attributes:
+        value: the mean of all values.
+        interval: low and high end; None where one row alone has values.
+    """
+
+    value: float
+    interval: Interval | None
+
+
+def mean_of_rows(
+    values: Sequence[float], rows: Sequence[int], *, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the mean of values with its t-interval over rows.
+
+    Args:
+        values: (K,) at least one.
+        rows: (K,) the row that each value is of.
+        confidence: share of such intervals that hold the true mean.
+    """
+    mean, error, num_rows = _clustered(values, rows)
+    if num_rows == 1:
+        return Estimate(mean, None)
+    half = t_quantile((1 + confidence) / 2, num_rows - 1) * error
+    return Estimate(mean, (mean - half, mean + half))
+
+
+def share_of_rows(
+    values: Sequence[float], rows: Sequence[int], *, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the mean of values from 0 to 1 with its Wilson interval over rows.
+
+    Args:
+        values: (K,) at least one.
+        rows: (K,) the row that each value is of.
+        confidence: share of such intervals that hold the true mean.
+    """
+    share, error, num_rows = _clustered(values, rows)
+    if num_rows == 1:
+        return Estimate(share, None)
+    spread = share * (1 - share)
+    worth = min(spread / error**2, len(values)) if error > 0 else num_rows
+    t = t_quantile((1 + confidence) / 2, num_rows - 1)
+    scale = 1 + t**2 / worth
+    centre = (share + t**2 / (2 * worth)) / scale
+    half = t * math.sqrt(spread / worth + (t / (2 * worth)) ** 2) / scale
+    return Estimate(share, (max(centre - half, 0.0), min(centre + half, 1.0)))
+
+
+def _clustered(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float, int]:
+    """Return the mean, its standard error (0 of one row), and the number of rows."""
+    if not values or len(values) != len(rows):
+        raise ValueError(
+            f"Expected at least one value, with a row each, got {len(values)} values and "
+            f"{len(rows)} rows."
+        )
+    _, index = np.unique(np.asarray(rows), return_inverse=True)
+    counts = np.bincount(index).astype(float)
+    sums = np.bincount(index, weights=np.asarray(values, dtype=float))
+    num_rows, total = len(counts), float(counts.sum())
+    mean = float(sums.sum()) / total
+    if num_rows == 1:
+        return mean, 0.0, 1
+    residuals = sums - mean * counts
+    variance = num_rows / (num_rows - 1) * float(residuals @ residuals) / total**2
+    # equal rows differ by no more than the rounding of their sums
+    rounding = 1e-12 * float(np.abs(sums).max()) / total
+    error = math.sqrt(variance)
+    return mean, error if error > rounding else 0.0, num_rows
+
+
+@functools.lru_cache(maxsize=256)
+def t_quantile(probability: float, degrees: int) -> float:
+    """Return the quantile of Student's t-distribution.
+
+    The distribution has a closed form for whole degrees of freedom (Abramowitz and Stegun 1964,
+    26.7.3 and 26.7.4), which is inverted by bisection of the angle arctan(t / sqrt(degrees)).
+
+    Args:
+        probability: above 0.5, below 1.
+        degrees: of freedom, at least 1.
+
+    Raises:
+        ValueError: where a number is out of its range.
+    """
+    if not 0.5 < probability < 1 or degrees < 1:
+        raise ValueError(
+            f"Expected a probability between 0.5 and 1 and at least 1 degree of freedom, got "
+            f"{probability} and {degrees}."
+        )
+    low, high = 0.0, math.pi / 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if (1 + _share_within(middle, degrees)) / 2 < probability:
+            low = middle
+        else:
+            high = middle
+    return math.tan((low + high) / 2) * math.sqrt(degrees)
+
+
+def _share_within(angle: float, degrees: int) -> float:
+    """Return how likely |t| is below tan(angle) * sqrt(degrees)."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    if degrees % 2:
+        steps = np.arange(2.0, degrees - 2, 2)  # 2/3, 4/5, ... up to (degrees-3)/(degrees-2)
+        terms = cosine * np.cumprod([1.0, *(steps / (steps + 1) * cosine**2)])
+        series = float(terms.sum()) if degrees > 1 else 0.0
+        return 2 / math.pi * (angle + sine * series)
+    steps = np.arange(1.0, degrees - 2, 2)  # 1/2, 3/4, ... up to (degrees-3)/(degrees-2)
+    return sine * float(np.cumprod([1.0, *(steps / (steps + 1) * cosine**2)]).sum())
