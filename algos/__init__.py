@@ -14,6 +14,13 @@ from motet.algos.choices.sb3 import SB3Trainer
 from motet.algos.choices.sb3_config import SB3Config
 from motet.algos.config import LRSchedulerType, TrainerConfig
 from motet.algos.evaluation import Evaluation, evaluate
+from motet.algos.evaluations.cross_play import CrossPlay, cross_play
+from motet.algos.evaluations.episodes import Episode
+from motet.algos.evaluations.team_comparison import (
+    TeamComparison,
+    compare_evaluations,
+    compare_teams,
+)
 from motet.algos.fixed.discussion import Discussion
 from motet.algos.fixed.fixed_baselines import (
     best_of_n,
@@ -84,8 +91,10 @@ __all__ = [
     "ConfigLogger",
     "ConsoleLogger",
     "Critic",
+    "CrossPlay",
     "Discussion",
     "DiscussionConfig",
+    "Episode",
     "Evaluation",
     "FixedTeam",
     "FrozenConfig",
@@ -119,6 +128,7 @@ __all__ = [
     "ScriptedConfig",
     "StopOnThreshold",
     "TableLogger",
+    "TeamComparison",
     "TensorBoardLogger",
     "TrackioLogger",
     "Trainer",
@@ -127,6 +137,9 @@ __all__ = [
     "best_of_n",
     "centralised_magrpo",
     "collect_rollouts",
+    "compare_evaluations",
+    "compare_teams",
+    "cross_play",
     "discussion_team",
     "evaluate",
     "frozen_team",
