@@ -45,11 +45,10 @@ class Episode:
         return totals
 
     @property
-    def completions(self) -> Iterator[tuple[str, Completion]]:
-        """What was played, turn by turn, by agent."""
-        for node in self.nodes:
-            for name, group in node.completions.items():
-                yield name, group[0]
+    def written(self) -> list[Completion]:
+        """What models wrote and the episode played; scripted agents write no tokens."""
+        groups = (group for node in self.nodes for group in node.completions.values())
+        return [group[0] for group in groups if group[0].completion_ids]
 
     def transcript(self) -> dict[str, Any]:
         """Return the episode as plain values: texts and rewards, and no token ids."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Interval = tuple[float, float]
+Values = tuple[Sequence[float], Sequence[int]]  # with the row of each
 
 CONFIDENCE = 0.95
 
@@ -84,26 +85,67 @@ def share_of_rows(
     return Estimate(share, (max(centre - half, 0.0), min(centre + half, 1.0)))
 
 
-def _clustered(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float, int]:
-    """Return the mean, its standard error (0 of one row), and the number of rows."""
+def difference_of_rows(
+    first: Values, second: Values, *, confidence: float = CONFIDENCE
+) -> Estimate:
+    """Return the mean of the first values less that of the second, with its t-interval over rows.
+
+    What a row adds to both means cancels out: where both have the same rows and equally many
+    values of each, it is the paired t-interval over the differences of the rows' means.
+
+    Args:
+        first: (K,) values and the row of each.
+        second: (L,) likewise.
+        confidence: share of such intervals that hold the true difference.
+    """
+    one, other = _ratio(*first), _ratio(*second)
+    rows = sorted({*one.influence, *other.influence})
+    apart = [one.influence.get(row, 0.0) - other.influence.get(row, 0.0) for row in rows]
+    difference = one.mean - other.mean
+    if len(rows) == 1:
+        return Estimate(difference, None)
+    scale = max(map(abs, (*one.influence.values(), *other.influence.values(), difference)))
+    half = t_quantile((1 + confidence) / 2, len(rows) - 1) * _error(apart, scale)
+    return Estimate(difference, (difference - half, difference + half))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """A mean, and by row how far its values move it: (y_r - mean m_r) / sum of m."""
+
+    mean: float
+    influence: dict[int, float]
+
+
+def _ratio(values: Sequence[float], rows: Sequence[int]) -> _Ratio:
     if not values or len(values) != len(rows):
         raise ValueError(
             f"Expected at least one value, with a row each, got {len(values)} values and "
             f"{len(rows)} rows."
         )
-    _, index = np.unique(np.asarray(rows), return_inverse=True)
+    distinct, index = np.unique(np.asarray(rows), return_inverse=True)
     counts = np.bincount(index).astype(float)
     sums = np.bincount(index, weights=np.asarray(values, dtype=float))
-    num_rows, total = len(counts), float(counts.sum())
+    total = float(counts.sum())
     mean = float(sums.sum()) / total
+    moved = ((sums - mean * counts) / total).tolist()
+    return _Ratio(mean, dict(zip(distinct.tolist(), moved, strict=True)))
+
+
+def _error(influence: Sequence[float], scale: float) -> float:
+    """Return the standard error; 0 where rows differ by no more than sums are rounded."""
+    num_rows = len(influence)
+    error = math.sqrt(num_rows / (num_rows - 1) * math.fsum(each**2 for each in influence))
+    return error if error > 1e-12 * abs(scale) else 0.0
+
+
+def _clustered(values: Sequence[float], rows: Sequence[int]) -> tuple[float, float, int]:
+    """Return the mean, its standard error (0 of one row), and the number of rows."""
+    ratio = _ratio(values, rows)
+    num_rows = len(ratio.influence)
     if num_rows == 1:
-        return mean, 0.0, 1
-    residuals = sums - mean * counts
-    variance = num_rows / (num_rows - 1) * float(residuals @ residuals) / total**2
-    # equal rows differ by no more than the rounding of their sums
-    rounding = 1e-12 * float(np.abs(sums).max()) / total
-    error = math.sqrt(variance)
-    return mean, error if error > rounding else 0.0, num_rows
+        return ratio.mean, 0.0, 1
+    return ratio.mean, _error([*ratio.influence.values()], ratio.mean), num_rows
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,10 +1,38 @@
 """The numbers of an evaluation: means over its episodes, with intervals over rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from motet.algos.evaluations.episodes import Episode, episodes_of
-from motet.algos.evaluations.intervals import Estimate, Interval, mean_of_rows, share_of_rows
+from motet.algos.evaluations.intervals import (
+    Estimate,
+    Interval,
+    difference_of_rows,
+    mean_of_rows,
+    share_of_rows,
+)
 from motet.algos.rollouts.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a metric is the mean of.
+
+    Attributes:
+        values: (K,) of episodes, turns or completions.
+        rows: (K,) the row that each is of.
+        is_share: whether values are 0 or 1.
+    """
+
+    values: tuple[float, ...]
+    rows: tuple[int, ...]
+    is_share: bool = False
+
+    def estimate(self) -> Estimate:
+        """Return the mean with its interval; 0 of nothing, as the other metrics have it."""
+        if not self.values:
+            return Estimate(0.0, None)
+        return (share_of_rows if self.is_share else mean_of_rows)(self.values, self.rows)
 
 
 def summarize(
@@ -17,11 +45,10 @@ def summarize(
         num_turns: most turns of an episode, where it is known; with several, those that ended
             before are counted.
     """
-    episodes = episodes_of(rollout)
-    estimates = _rewards(episodes) | _own_returns(episodes) | _lengths(episodes)
-    if num_turns is not None and num_turns > 1:
-        early = [float(len(each.nodes) < num_turns) for each in episodes]
-        estimates["frac_ended_early"] = share_of_rows(early, _rows(episodes))
+    estimates = {
+        name: sample.estimate()
+        for name, sample in samples_of(episodes_of(rollout), num_turns=num_turns).items()
+    }
     metrics = {name: each.value for name, each in estimates.items()}
     metrics["num_completions"] = float(rollout.num_completions)
     metrics["num_tokens"] = float(rollout.num_tokens)
@@ -31,58 +58,77 @@ def summarize(
     return metrics, intervals
 
 
-def _rows(episodes: Sequence[Episode]) -> list[int]:
-    return [each.row for each in episodes]
+def changes(before: Rollout, after: Rollout) -> dict[str, Estimate]:
+    """Return how much higher each mean is after than before, paired by row.
 
-
-def _rewards(episodes: Sequence[Episode]) -> dict[str, Estimate]:
-    rewards = [each.rewards for each in episodes]
-    rows = _rows(episodes)
-    estimates = {
-        "reward_mean": mean_of_rows(
-            [reward for own in rewards for reward in own],
-            [row for row, own in zip(rows, rewards, strict=True) for _ in own],
-        ),
-        "return_mean": mean_of_rows([each.team_return for each in episodes], rows),
-        "final_reward_mean": mean_of_rows([own[-1] for own in rewards], rows),
+    Args:
+        before: of an evaluation.
+        after: of another, of the same rows where the pairing is to help.
+    """
+    first, second = (samples_of(episodes_of(each)) for each in (before, after))
+    return {
+        name: difference_of_rows(
+            (second[name].values, second[name].rows), (first[name].values, first[name].rows)
+        )
+        for name in first
+        if name in second and first[name].values and second[name].values
     }
-    for turn in range(1, max(map(len, rewards)) + 1):
-        reached = [
-            (own[turn - 1], row) for own, row in zip(rewards, rows, strict=True) if len(own) >= turn
-        ]
-        values, own_rows = zip(*reached, strict=True)
-        estimates[f"turn_{turn}/reward_mean"] = mean_of_rows(values, own_rows)
-    return estimates
 
 
-def _own_returns(episodes: Sequence[Episode]) -> dict[str, Estimate]:
-    """Return each agent's mean return, where agents are paid differently."""
+def samples_of(episodes: Sequence[Episode], *, num_turns: int | None = None) -> dict[str, Sample]:
+    """Return what each metric is the mean of, by name; see `summarize`."""
+    rewards = [each.rewards for each in episodes]
+    samples = {
+        "reward_mean": _sample(episodes, rewards),
+        "return_mean": _sample(episodes, ([sum(own)] for own in rewards)),
+        "final_reward_mean": _sample(episodes, (own[-1:] for own in rewards)),
+    }
+    for turn in range(max(map(len, rewards))):
+        samples[f"turn_{turn + 1}/reward_mean"] = _sample(
+            episodes, [own[turn : turn + 1] for own in rewards]
+        )
+    return samples | _own_returns(episodes) | _lengths(episodes, num_turns)
+
+
+def _sample(
+    episodes: Sequence[Episode], values: Iterable[Iterable[float]], *, is_share: bool = False
+) -> Sample:
+    """Join the values of each episode."""
+    pairs = [
+        (float(value), episode.row)
+        for episode, own in zip(episodes, values, strict=True)
+        for value in own
+    ]
+    return Sample(tuple(value for value, _ in pairs), tuple(row for _, row in pairs), is_share)
+
+
+def _own_returns(episodes: Sequence[Episode]) -> dict[str, Sample]:
+    """Return each agent's own returns, where agents are paid differently."""
     returns = [each.returns for each in episodes]
     if all(len(set(own.values())) == 1 for own in returns):
         return {}
-    rows = _rows(episodes)
     names = dict.fromkeys(name for own in returns for name in own)
     return {
-        f"{name}/return_mean": mean_of_rows([own.get(name, 0.0) for own in returns], rows)
+        f"{name}/return_mean": _sample(episodes, [[own.get(name, 0.0)] for own in returns])
         for name in names
     }
 
 
-def _lengths(episodes: Sequence[Episode]) -> dict[str, Estimate]:
-    written = [
-        (completion, episode.row)
-        for episode in episodes
-        for _, completion in episode.completions
-        if completion.completion_ids  # scripted agents write no tokens
-    ]
-    rows = [row for _, row in written]
-    lengths = [float(len(completion.completion_ids)) for completion, _ in written]
-    cut = [float(completion.finish_reason == "length") for completion, _ in written]
-    nothing = Estimate(0.0, None)
-    return {
-        "episode_length_mean": mean_of_rows(
-            [float(len(each.nodes)) for each in episodes], _rows(episodes)
+def _lengths(episodes: Sequence[Episode], num_turns: int | None) -> dict[str, Sample]:
+    written = [each.written for each in episodes]
+    turns = [len(each.nodes) for each in episodes]
+    samples = {
+        "episode_length_mean": _sample(episodes, ([played] for played in turns)),
+        "completion_length_mean": _sample(
+            episodes, ([len(each.completion_ids) for each in own] for own in written)
         ),
-        "completion_length_mean": mean_of_rows(lengths, rows) if written else nothing,
-        "frac_cut": share_of_rows(cut, rows) if written else nothing,
+        "frac_cut": _sample(
+            episodes,
+            ([each.finish_reason == "length" for each in own] for own in written),
+            is_share=True,
+        ),
     }
+    if num_turns is not None and num_turns > 1:
+        early = ([played < num_turns] for played in turns)
+        samples["frac_ended_early"] = _sample(episodes, early, is_share=True)
+    return samples

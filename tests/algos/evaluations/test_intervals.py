@@ -5,7 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from motet.algos.evaluations.intervals import mean_of_rows, share_of_rows, t_quantile
+from motet.algos.evaluations.intervals import (
+    difference_of_rows,
+    mean_of_rows,
+    share_of_rows,
+    t_quantile,
+)
 
 # Student's table, two-sided 95 % and, last, 99 %.
 TABLE = [
@@ -69,6 +74,24 @@ def test_one_row_has_no_interval_and_equal_rows_one_without_width() -> None:
     assert share_of_rows([1.0, 0.0], [3, 3]).interval is None
     low, high = mean_of_rows([0.1] * 30, [k // 10 for k in range(30)]).interval or (0, 0)
     assert low == high == pytest.approx(0.1)
+
+
+def test_differences_are_paired_by_row() -> None:
+    # row means 1, 2, 6 and 0, 2, 3: differences 1, 0, 3, mean 4/3, their variance 7/3
+    rows = [0, 0, 1, 1, 2, 2]
+    first, second = [0.0, 2.0, 2.0, 2.0, 5.0, 7.0], [0.0, 0.0, 1.0, 3.0, 3.0, 3.0]
+    estimate = difference_of_rows((first, rows), (second, rows))
+    half = 4.30265 * math.sqrt(7 / 9)
+    assert estimate.value == pytest.approx(4 / 3)
+    assert estimate.interval == pytest.approx((4 / 3 - half, 4 / 3 + half), rel=1e-5)
+
+
+def test_differences_of_other_rows_are_those_of_two_samples() -> None:
+    # each of the four rows moves its mean by 1/4; t of three degrees
+    estimate = difference_of_rows(([1.0, 2.0], [0, 1]), ([0.0, 1.0], [2, 3]))
+    half = 3.182446 * math.sqrt(4 / 3 * 4 * 0.25**2)
+    assert estimate.interval == pytest.approx((1 - half, 1 + half), rel=1e-5)
+    assert difference_of_rows(([1.0], [0]), ([0.5], [0])).interval is None
 
 
 def test_nothing_has_no_mean() -> None:
