@@ -62,6 +62,15 @@ from motet.algos.preferences.marlhf import MARLHFTrainer
 from motet.algos.preferences.marlhf_config import MARLHFConfig
 from motet.algos.preferences.reward_model import RewardModel
 from motet.algos.registration import Algorithm, AlgorithmSpec, make, register, registry, spec
+from motet.algos.reports.curves import plot_metrics
+from motet.algos.reports.metrics_log import MetricsLog, XAxis
+from motet.algos.reports.report import write_report
+from motet.algos.reports.tables import (
+    before_after_table,
+    evaluation_table,
+    markdown_table,
+    plot_before_after,
+)
 from motet.algos.rollouts.collect import Branches, JointMode, collect_rollouts
 from motet.algos.rollouts.joint_policy import JointAnswers, JointPolicy
 from motet.algos.rollouts.rollout import Node, Rollout
@@ -114,6 +123,7 @@ __all__ = [
     "MARLHFConfig",
     "MARLHFTrainer",
     "MLflowLogger",
+    "MetricsLog",
     "Node",
     "PPOConfig",
     "PickAgent",
@@ -134,6 +144,8 @@ __all__ = [
     "Trainer",
     "TrainerConfig",
     "WandbLogger",
+    "XAxis",
+    "before_after_table",
     "best_of_n",
     "centralised_magrpo",
     "collect_rollouts",
@@ -142,6 +154,7 @@ __all__ = [
     "cross_play",
     "discussion_team",
     "evaluate",
+    "evaluation_table",
     "frozen_team",
     "greedy_return",
     "group_max",
@@ -157,9 +170,12 @@ __all__ = [
     "mareinforce",
     "maremax",
     "maremax_group",
+    "markdown_table",
     "marloo",
     "no_baseline",
     "pipeline_team",
+    "plot_before_after",
+    "plot_metrics",
     "rae",
     "random_team",
     "register",
@@ -167,4 +183,5 @@ __all__ = [
     "sample_table",
     "scripted_team",
     "spec",
+    "write_report",
 ]

@@ -1,7 +1,7 @@
 """Train two writers so that the second story is two to three times as long as the first.
 
 Each of them sees the instruction and nothing of the other. Shows a progress bar, then stories
-before and after on instructions held out from training, and the reward curve as a picture.
+before and after on instructions held out from training, and reward curves as a picture.
 
     make demo                                             # the embedded model, two turns
     python examples/story_len_ratio.py --preset demo-one-turn
@@ -9,12 +9,11 @@ before and after on instructions held out from training, and the reward curve as
     python examples/story_len_ratio.py --model Qwen/Qwen2.5-0.5B --num-turns 2 --wandb
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import matplotlib.pyplot as plt
 import torch
 import tyro
 from rich.console import Console
@@ -23,6 +22,7 @@ from smollm2 import smollm2_folder
 from transformers.utils.logging import disable_progress_bar
 
 from motet import agents, algos, envs
+from motet.algos.reports.drawing import require_matplotlib
 from motet.envs.story_length_ratio import EVAL_PROMPTS
 
 MARKDOWN_WIDTH = 600
@@ -82,7 +82,7 @@ class Args(PresetFlag):
     """Threads of torch. One is the steadiest for a small model: more of them wait for each other,
     for seconds where another program wants a core."""
     output_dir: Path = Path("out/story_len_ratio")
-    """Folder for models, metrics.jsonl, stories.md and reward.png."""
+    """Folder for models, metrics.jsonl, stories.md, reward.png and the episodes of evaluations."""
     wandb: bool = False
     """Log to Weights & Biases as well."""
     wandb_project: str = "motet"
@@ -147,44 +147,6 @@ def load(args: Args) -> agents.LMAgent:
     )
 
 
-class Curve:
-    """A logger that keeps the metrics for the picture."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, Mapping[str, float]]] = []
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Keep one entry."""
-        self.entries.append((step, metrics))
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def plot(self, path: Path) -> None:
-        """Draw mean rewards by env steps: of each turn while training, and on held-out rows."""
-        figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-        names = sorted({name for _, metrics in self.entries for name in metrics})
-        for name in names:
-            if not name.endswith("reward_mean") or name.startswith(("rollout/", "eval/turn_")):
-                continue
-            points = [(step, m[name]) for step, m in self.entries if name in m]
-            if name == "eval/reward_mean":
-                axes.plot(*zip(*points, strict=True), "ko--", label="held-out, all turns")
-            elif name.startswith("turn_"):
-                label = f"training, turn {name[5 : name.index('/')]}"
-                axes.plot(*zip(*points, strict=True), label=label)
-        axes.set(
-            xlabel="env steps (joint completions rewarded)",
-            ylabel="mean reward",
-            title="story-length-ratio-v0",
-            ylim=(0, 1.02),
-        )
-        axes.grid(alpha=0.3)
-        axes.legend(loc="lower right")
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-
-
 Row = tuple[str, str, str, str]
 
 
@@ -204,24 +166,24 @@ def story_rows(evaluation: algos.Evaluation, when: str, limit: int = 2) -> list[
     return sorted(rows, key=lambda row: EVAL_PROMPTS.index(row[0]))[:limit]
 
 
-def show(rows: Sequence[Row], console: Console, path: Path) -> None:
-    """Print the before/after table and write it as Markdown."""
+def show(rows: Sequence[Row], means: str, console: Console, path: Path) -> None:
+    """Print the stories before and after, and write them as Markdown below the means."""
     header = ("instruction", "", "first story", "second story")
     table = Table(*header, title="Stories of the last turn, held-out instructions", show_lines=True)
     for row in rows:
         table.add_row(*row)
     console.print(table)
 
-    def cell(text: str) -> str:
-        shown = text if len(text) <= MARKDOWN_WIDTH else f"{text[:MARKDOWN_WIDTH]}..."
-        return shown.replace("|", "\\|").replace("\n", " ")
+    def shortened(text: str) -> str:
+        return text if len(text) <= MARKDOWN_WIDTH else f"{text[:MARKDOWN_WIDTH]}..."
 
-    lines = ["| " + " | ".join(map(cell, row)) + " |" for row in (header, ("---",) * 4, *rows)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    stories = algos.markdown_table(header, [[shortened(text) for text in row] for row in rows])
+    path.write_text(f"{means}\n{stories}", encoding="utf-8")
 
 
 def main(args: Args) -> None:
     """Train, compare, save."""
+    require_matplotlib()  # before the time is spent that the picture is of
     disable_progress_bar()  # transformers' bars for loading and saving would cut through ours
     if args.num_threads is not None:
         torch.set_num_threads(args.num_threads)
@@ -229,7 +191,6 @@ def main(args: Args) -> None:
     console = Console()
     env = envs.make("story-length-ratio-v0", num_turns=args.num_turns)
     held_out = envs.make("story-length-ratio-v0", num_turns=args.num_turns, split="eval")
-    curve = Curve()
     trainer = algos.MAGRPOTrainer(
         env,
         {name: load(args) for name in env.possible_agents},
@@ -250,7 +211,6 @@ def main(args: Args) -> None:
             output_dir=str(args.output_dir),
         ),
         eval_env=held_out,
-        loggers=[curve],
         wandb_config=(
             {"project": args.wandb_project, "entity": args.wandb_entity} if args.wandb else None
         ),
@@ -260,13 +220,18 @@ def main(args: Args) -> None:
     trainer.save_model(args.output_dir / "models")
     after = trainer.evaluate(num_samples=args.eval_num_samples)
 
-    rows = zip(story_rows(before, "before"), story_rows(after, "after"), strict=True)
-    show([row for pair in rows for row in pair], console, args.output_dir / "stories.md")
-    curve.plot(args.output_dir / "reward.png")
+    pairs = zip(story_rows(before, "before"), story_rows(after, "after"), strict=True)
+    show(
+        [row for pair in pairs for row in pair],
+        algos.before_after_table(before, after),
+        console,
+        args.output_dir / "stories.md",
+    )
+    algos.plot_metrics(args.output_dir, title="story-length-ratio-v0")
     console.print(
         f"Mean reward on held-out instructions: {before.metrics['reward_mean']:.3f} before, "
-        f"{after.metrics['reward_mean']:.3f} after. Models, stories.md, reward.png and "
-        f"metrics.jsonl are in {args.output_dir}."
+        f"{after.metrics['reward_mean']:.3f} after. Models, stories.md, reward.png, metrics.jsonl "
+        f"and evaluations/ are in {args.output_dir}."
     )
 
 
