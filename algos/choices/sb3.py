@@ -352,7 +352,7 @@ class SB3Trainer:
             seconds.clear()
         self._meter.clear()
         self._heed(self._callbacks.on_update(self, metrics))
-        loggers.log({**evaluation.logged(), **self._axes()}, self.num_env_steps)
+        loggers.log({**metrics, **self._axes()}, self.num_env_steps)
 
     def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:

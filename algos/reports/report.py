@@ -7,12 +7,12 @@ from pathlib import Path
 
 from motet.algos.evaluation import Evaluation
 from motet.algos.evaluations.episodes import Episode
-from motet.algos.evaluations.held_out import FOLDER
 from motet.algos.reports.curves import plot_metrics
 from motet.algos.reports.drawing import MISSING, has_matplotlib
 from motet.algos.reports.metrics_log import FILE_NAME, MetricsLog
 from motet.algos.reports.tables import before_after_table, evaluation_table, plot_before_after
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.run_folder import EVALUATIONS
 from motet.envs.transcript import visible
 
 SETTINGS_FILE = "run.yaml"
@@ -56,7 +56,8 @@ def write_report(
     has_log = (folder / FILE_NAME).is_file()
     if held is None and not has_log:
         raise FileNotFoundError(
-            f"Expected the folder of a run, with {FILE_NAME} or {FOLDER}/ in it, got {run_dir}."
+            f"Expected the folder of a run, with {FILE_NAME} or {EVALUATIONS}/ in it, got "
+            f"{run_dir}."
         )
     parts = [f"# {_inline(folder.resolve().name)}"]
     if command is not None:
@@ -77,7 +78,7 @@ def write_report(
 
 def _read_evaluations(folder: Path) -> _Held | None:
     files = sorted(
-        (each for each in (folder / FOLDER).glob("*.jsonl") if each.stem.isdecimal()),
+        (each for each in (folder / EVALUATIONS).glob("*.jsonl") if each.stem.isdecimal()),
         key=lambda each: int(each.stem),
     )
     if not files:
@@ -93,7 +94,7 @@ def _results(folder: Path, held: _Held) -> Iterator[str]:
     if held.before is held.after:
         yield evaluation_table(held.after).rstrip("\n")
         return
-    yield f"Before is at {held.numbers[0]}, after at {held.numbers[1]}, as `{FOLDER}/` counts."
+    yield f"Before is at {held.numbers[0]}, after at {held.numbers[1]}, as `{EVALUATIONS}/` counts."
     yield before_after_table(held.before, held.after).rstrip("\n")
     if has_matplotlib():
         picture = plot_before_after(held.before, held.after, folder / "before_after.png")

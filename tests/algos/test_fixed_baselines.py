@@ -41,7 +41,10 @@ def test_every_fixed_team_plays_saves_and_resumes_like_a_learner(
     (logged,) = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
     first = learner.evaluate()
     assert logged == {"step": 0, **first.logged()}
-    assert algos.Rollout.load(tmp_path / "out/evaluations/000000.jsonl") == first.rollout
+    kept = algos.Evaluation.of(algos.Rollout.load(tmp_path / "out/evaluations/000000.jsonl"))
+    assert [each.transcript() for each in kept.episodes] == [
+        each.transcript() for each in first.episodes
+    ]
     for weight, agent in zip(before, NAMES, strict=True):
         assert (team[agent].model.lm_head.weight == weight).all()
     # the form of an evaluation is that of a learner's
