@@ -28,6 +28,8 @@ _LABELS: dict[XAxis, str] = {
 # From so many points on a curve is drawn as a moving mean over a twentieth of them.
 _MANY = 60
 
+_BLACK = len(COLOURS)  # the place of a colour that no turn but the seventh has
+
 
 def plot_metrics(
     run: str | Path,
@@ -84,7 +86,10 @@ def _draw_rewards(axes: "Axes", log: MetricsLog, turns: int, x: XAxis) -> None:
     for turn in range(1, turns + 1):
         of_turn = f", turn {turn}" if turns > 1 else ""
         _draw_training(axes, log.curve(f"turn_{turn}/reward_mean", x), turn, f"training{of_turn}")
-        _draw_held_out(axes, log, f"eval/turn_{turn}/reward_mean", x, turn, f"held-out{of_turn}")
+        held_out = log.curve(f"eval/turn_{turn}/reward_mean", x)
+        place = turn if turns > 1 else _BLACK
+        _draw_held_out(axes, held_out, place, f"held-out{of_turn}")
+        _draw_band(axes, log, f"eval/turn_{turn}/reward_mean", x, place, 0.2 / (turns + 1))
     label_axes(axes, title="Reward", x=_LABELS[x], y="mean reward")
     _finish(axes)
 
@@ -92,7 +97,8 @@ def _draw_rewards(axes: "Axes", log: MetricsLog, turns: int, x: XAxis) -> None:
 def _draw_returns(axes: "Axes", log: MetricsLog, x: XAxis) -> None:
     # in colours that the first turns do not have
     _draw_training(axes, log.curve("turn_1/expected_return", x), 3, "training")
-    _draw_held_out(axes, log, "eval/return_mean", x, 7, "held-out")
+    _draw_held_out(axes, log.curve("eval/return_mean", x), _BLACK, "held-out")
+    _draw_band(axes, log, "eval/return_mean", x, _BLACK, 0.1)
     label_axes(axes, title="Return of an episode", x=_LABELS[x], y="mean return")
     _finish(axes)
 
@@ -109,28 +115,35 @@ def _draw_training(axes: "Axes", points: Sequence[Point], place: int, label: str
     axes.plot(xs, _moving_mean(ys, len(ys) // 20), color=colour, linewidth=2, label=label)
 
 
-def _draw_held_out(
-    axes: "Axes", log: MetricsLog, name: str, x: XAxis, place: int, label: str
-) -> None:
-    points = log.curve(name, x)
+def _draw_held_out(axes: "Axes", points: Sequence[Point], place: int, label: str) -> None:
     if not points:
         return
-    colour = COLOURS[(place - 1) % len(COLOURS)]
-    xs = [p.x for p in points]
     axes.plot(
-        xs,
+        [p.x for p in points],
         [p.y for p in points],
-        color=colour,
+        color=COLOURS[(place - 1) % len(COLOURS)],
         linestyle="--",
         linewidth=1.2,
         marker=MARKERS[(place - 1) % len(MARKERS)],
         markersize=5,
         label=label,
     )
+
+
+def _draw_band(
+    axes: "Axes", log: MetricsLog, name: str, x: XAxis, place: int, alpha: float
+) -> None:
     low, high = log.curve(f"{name}_low", x), log.curve(f"{name}_high", x)
-    if len(low) == len(high) == len(points):  # one row has no interval
-        ends = [p.y for p in low], [p.y for p in high]
-        axes.fill_between(xs, *ends, color=colour, alpha=0.14, linewidth=0)
+    if not low:  # one row has no interval
+        return
+    axes.fill_between(
+        [p.x for p in low],
+        [p.y for p in low],
+        [p.y for p in high],
+        color=COLOURS[(place - 1) % len(COLOURS)],
+        alpha=alpha,
+        linewidth=0,
+    )
 
 
 def _moving_mean(values: Sequence[float], width: int) -> list[float]:

@@ -20,6 +20,8 @@ _PLAIN = {
 # Equal to the reward where episodes have one turn.
 _OF_SEVERAL_TURNS = ("reward_mean", "return_mean", "final_reward_mean", "episode_length_mean")
 
+_PAIRED = "Changes are paired by row."
+
 Cells = list[list[str]]
 
 
@@ -44,7 +46,7 @@ def before_after_table(before: Evaluation, after: Evaluation) -> str:
         after: after it.
     """
     header, *rows = before_after_cells(before, after)
-    return f"{markdown_table(header, rows)}\n{_note(after)} Changes are paired by row.\n"
+    return f"{markdown_table(header, rows)}\n{_note(after)} {_PAIRED}\n"
 
 
 def plot_before_after(before: Evaluation, after: Evaluation, output: str | Path) -> Path:
@@ -85,7 +87,15 @@ def plot_before_after(before: Evaluation, after: Evaluation, output: str | Path)
         if line == 0:
             cell.set_text_props(weight="bold", ha="left" if column == 0 else "right")
             cell.set_edgecolor("black")
-    axes.set_title(_note(after), fontsize=TEXT_SIZE - 1.5, loc="left", y=-0.05, va="top")
+    axes.annotate(
+        f"{_note(after)} {_PAIRED}",
+        xy=(0, 0),
+        xycoords="axes fraction",
+        xytext=(0, -6),
+        textcoords="offset points",
+        verticalalignment="top",
+        fontsize=TEXT_SIZE - 1.5,
+    )
     return save_figure(figure, output)
 
 
