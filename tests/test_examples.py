@@ -187,7 +187,8 @@ def test_the_demo_script_leaves_models_metrics_stories_and_a_picture(tmp_path: P
     assert re.search(rf"held-out instructions: {NUMBER} before, {NUMBER} after", printed)
     out = tmp_path / "out"
     names = {path.name for path in out.iterdir()}
-    assert names == {"models", "metrics.jsonl", "evaluations", "stories.md", "reward.png"}
+    written = {"models", "metrics.jsonl", "rollouts", "evaluations", "stories.md", "reward.png"}
+    assert names == written
     entries = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert {"turn_1/reward_mean", "turn_2/reward_mean"} <= {key for e in entries for key in e}
     stories = (out / "stories.md").read_text(encoding="utf-8")
