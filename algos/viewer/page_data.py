@@ -46,6 +46,7 @@ def page_data(record: RunRecord) -> Data:
         "facts": [list(fact) for fact in settings.facts],
         "settings": settings.text,
         "num_turns": settings.num_turns,
+        "discount": settings.discount,
         "notices": record.notices,
         "written": record.written.isoformat(timespec="seconds") if record.written else None,
         "metrics": metrics_data(record.entries),

@@ -61,7 +61,7 @@ def read_settings(path: Path, notices: list[str]) -> Settings:
 def settings_of(saved: Mapping[str, Any], text: str = "") -> Settings:
     """Return what a page needs of a run's settings."""
     facts = [(label, _fact(saved, names)) for label, names in FACTS.items()]
-    discount, num_turns = _first(saved, ("discount",)), _first(saved, ("num_turns",))
+    discount, num_turns = _first(saved, "discount"), _first(saved, "num_turns")
     return Settings(
         facts=tuple((label, value) for label, value in facts if value),
         text=text,
@@ -71,27 +71,30 @@ def settings_of(saved: Mapping[str, Any], text: str = "") -> Settings:
 
 
 def _fact(saved: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    value = _first(saved, names)
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)
-
-
-def _first(saved: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    """Return the first value by one of the names that is no mapping, outer ones before inner."""
+    """Return all different values by the first of the names that has some: agents may differ."""
     for name in names:
-        for value in _values(saved, name):
-            if value is not None and not isinstance(value, Mapping):
-                return value
-    return None
+        values = [value for each in _values(saved, name) for value in _listed(each)]
+        if values:
+            return ", ".join(dict.fromkeys(map(str, values)))
+    return ""
+
+
+def _first(saved: Mapping[str, Any], name: str) -> Any:
+    return next(_values(saved, name), None)
 
 
 def _values(saved: Mapping[str, Any], name: str) -> Iterator[Any]:
-    if name in saved:
-        yield saved[name]
-    for value in saved.values():
-        if isinstance(value, Mapping):
-            yield from _values(value, name)
+    """Iterate over the values of a name that are no mappings, outer ones before inner."""
+    value = saved.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        yield value
+    for inner in saved.values():
+        if isinstance(inner, Mapping):
+            yield from _values(inner, name)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _is_number(value: Any) -> bool:

@@ -66,7 +66,7 @@ class Reading {
     const middle = mean(rewards);
     const spread = Math.sqrt(mean(rewards.map((reward) => (reward - middle) ** 2)));
     const rows = [["Reward", fixed(rewards[joint], 3)]];
-    rows.push(["Return", node.return ? fixed(teamValue(node.return, joint), 3) : "unknown"]);
+    rows.push([returnName(), node.return ? fixed(teamValue(node.return, joint), 3) : "unknown"]);
     if (rewards.length > 1) {
       rows.push(["Rank", `${rank} of ${rewards.length}`], ["Mean of the group", `${fixed(middle, 3)} ± ${fixed(spread, 3)}`]);
     }
@@ -165,6 +165,11 @@ function agentName(rollout, place) {
   const name = make("bdi", { class: "agent" });
   addText(name, rollout.agents[Number(place)] ?? "all");
   return name;
+}
+
+// Where the run's discount is not recorded, returns are plain sums, and say so.
+function returnName() {
+  return run.discount === null ? "Return, undiscounted" : "Return";
 }
 
 // What became of it, as far as the record tells, and no further.

@@ -420,7 +420,7 @@ def test_settings_are_found_wherever_they_are() -> None:
         {
             "env": {"id": "some-task-v0", "kwargs": {"num_turns": 3}},
             "learner": {"algo": "ippo", "config": {"seed": 1, "discount": 0.9}},
-            "model": ["a", "b"],
+            "agents": {"agent_0": {"model": "a"}, "agent_1": {"model": "b"}, "x": {"model": "a"}},
         }
     )
     assert dict(settings.facts) == {
