@@ -1,10 +1,15 @@
 """A page in a browser that notes all that goes wrong in it, and what tests ask such a page."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from motet.algos import Rollout
 from motet.algos.viewer import view_rollout
+
+DATA = re.compile(
+    r'(<script type="application/octet-stream" id="data">)(.*?)(</script>)', re.DOTALL
+)
 
 
 class Opened:

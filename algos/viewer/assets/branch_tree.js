@@ -28,6 +28,7 @@ class BranchTree {
     this.found = found;
     this.nodes = tree.rollout.nodes;
     this.items = new Map();
+    this.hitNodes = found ? nodesWithHits(this.nodes, found) : new Set();
     const { low, high } = tree.summary;
     this.low = Math.min(0, low ?? 0);
     this.high = Math.max(0, high ?? 0);
@@ -67,10 +68,11 @@ class BranchTree {
     const width = this.high - this.low || 1;
     bar.style.setProperty("--from", `${(100 * (Math.min(0, reward) - this.low)) / width}%`);
     bar.style.setProperty("--width", `${(100 * Math.abs(reward)) / width}%`);
-    const isHit = this.found && this.found.size && jointTexts(node, joint).some((place) => this.found.has(place));
+    const isHit = this.found && jointTexts(node, joint).some((place) => this.found.has(place));
+    const below = this.hitNodes.has(node.next[joint]);
     const element = make("li", {
       role: "treeitem",
-      class: `branch${isHit ? " is-hit" : ""}`,
+      class: `branch${isHit ? " is-hit" : ""}${below ? " has-hit-below" : ""}`,
       "data-node": nodeIndex,
       "data-joint": joint,
       "aria-level": level,
@@ -78,7 +80,7 @@ class BranchTree {
       "aria-setsize": node.joint.length,
       "aria-selected": "false",
       "aria-expanded": goesOn ? "false" : null,
-      "aria-label": `turn ${node.turn}, completions ${name}, reward ${shown(reward)}, ${fate.word}${isHit ? ", has what was searched for" : ""}`,
+      "aria-label": `turn ${node.turn}, completions ${name}, reward ${shown(reward)}, ${fate.word}${isHit ? ", has what was searched for" : ""}${below ? ", leads to what was searched for" : ""}`,
       tabindex: "-1",
     },
     make("div", { class: "branch-row" },
@@ -222,6 +224,16 @@ function jointName(node, joint) {
 
 function jointTexts(node, joint) {
   return [...node.prompts, ...node.joint[joint].map((pick, place) => node.said[place][pick].text)];
+}
+
+// Places of the nodes that have what was searched for, or lead to such: children come after parents.
+function nodesWithHits(nodes, found) {
+  const hits = new Set();
+  for (let place = nodes.length - 1; place >= 0; place -= 1) {
+    const node = nodes[place];
+    if (node.next.some((next) => hits.has(next)) || nodeTexts(node).some((text) => found.has(text))) hits.add(place);
+  }
+  return hits;
 }
 
 // A joint action's reward or return: the mean over agents.

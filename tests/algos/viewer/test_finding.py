@@ -29,6 +29,8 @@ def test_search_finds_texts_opens_them_and_marks_them(
     count.to_have_text(re.compile(r"^[1-4] of 5 trees$"))
     assert wanted in page.locator("#reading").inner_text()
     assert page.locator("#tree .is-hit").count() >= 1
+    above = page.locator("#tree > ul > .branch:has(.is-hit)").first
+    assert "has-hit-below" in above.get_attribute("class")
     assert page.evaluate("CSS.highlights.get('hits').size") >= 1
     page.keyboard.press("Escape")
     assert focused(page) == "option"

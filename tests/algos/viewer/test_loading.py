@@ -1,9 +1,14 @@
 """How the page unpacks its data, what it cannot reach, and runs that are not whole."""
 
+import base64
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from viewer_pages import (
+    DATA,
     Opened,
     page_of,
 )
@@ -24,6 +29,24 @@ def test_a_browser_that_cannot_unpack_is_helped(
         pages[1].evaluate("if ('DecompressionStream' in window) throw new Error('still there')")
         texts = [page.locator("main").inner_text() for page in pages]
         assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("level", "strategy"), [(0, zlib.Z_DEFAULT_STRATEGY), (9, zlib.Z_FIXED)])
+def test_every_kind_of_block_is_unpacked(
+    open_page: Any, run_page: Path, tmp_path: Path, level: int, strategy: int
+) -> None:
+    """Stored blocks and those with fixed codes, which zlib would not choose for a run."""
+
+    def packed_anew(found: re.Match[str]) -> str:
+        packer = zlib.compressobj(level=level, strategy=strategy)
+        data = zlib.decompress(base64.b64decode(found.group(2)))
+        letters = base64.b64encode(packer.compress(data) + packer.flush()).decode()
+        return f"{found.group(1)}{letters}{found.group(3)}"
+
+    path = tmp_path / "p.html"
+    path.write_text(DATA.sub(packed_anew, run_page.read_text(encoding="utf-8")), encoding="utf-8")
+    helped = open_page(path, before="delete window.DecompressionStream;")
+    assert helped.locator("main").inner_text() == open_page(run_page).locator("main").inner_text()
 
 
 def test_the_page_reaches_nothing(browser: Any, run_page: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from viewer_pages import DATA
 from viewer_runs import AGENTS, HOSTILE, drawn_rollout, one_turn, write_run, written
 
 from motet import envs
@@ -22,10 +23,6 @@ from motet.algos.viewer.page import encoded
 from motet.algos.viewer.page_data import compact, metrics_data, utf16_lengths
 from motet.algos.viewer.rollout_files import evenly_chosen, whole_lines
 from motet.algos.viewer.settings import settings_of
-
-DATA = re.compile(
-    r'(<script type="application/octet-stream" id="data">)(.*?)(</script>)', re.DOTALL
-)
 
 
 def read_page(page: str) -> Any:
