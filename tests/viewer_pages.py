@@ -1,6 +1,9 @@
 """A page in a browser that notes all that goes wrong in it, and what tests ask such a page."""
 
+import base64
+import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +106,10 @@ LONGEST_FREEZE = """() => {
   };
   requestAnimationFrame(watch);
 }"""
+
+
+def read_page(page: str) -> Any:
+    """What the script of a page reads, as the browser does."""
+    found = DATA.search(page)
+    assert found is not None
+    return json.loads(zlib.decompress(base64.b64decode(found.group(2))))

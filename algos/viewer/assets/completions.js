@@ -9,17 +9,21 @@ function tintOf(value, scale) {
   return `${value > 0 ? "pos" : "neg"}-${step}`;
 }
 
-// The largest advantage of a rollout, which is the darkest colour in all of its trees.
+// The size at which colours are darkest, in all trees of a rollout: nearly the largest there is, so
+// that a few far ones among thousands of tokens do not leave all the others pale.
 function advantageScale(rollout) {
   if (rollout.scale === undefined) {
-    rollout.scale = 0;
+    const sizes = [];
     for (const node of rollout.nodes) {
       for (const completion of node.said.flat()) {
         for (const value of [completion.advantage ?? 0].flat()) {
-          rollout.scale = Math.max(rollout.scale, Math.abs(value ?? 0));
+          if (value) sizes.push(Math.abs(value));
         }
       }
     }
+    sizes.sort((a, b) => a - b);
+    rollout.scale = sizes[Math.ceil(sizes.length * 0.99) - 1] ?? 0;
+    rollout.isScaleExceeded = rollout.scale < sizes.at(-1);
   }
   return rollout.scale;
 }
@@ -201,7 +205,8 @@ function strip(values, scale, readout) {
 }
 
 // The colours and what they stand for.
-function advantageLegend(scale) {
+function advantageLegend({ scale, isScaleExceeded }) {
+  const [most, least] = isScaleExceeded ? ["≥ ", "≤ "] : ["", ""];
   const squares = [];
   for (let step = STEPS; step >= 1; step -= 1) squares.push(make("span", { class: `square neg-${step}` }));
   squares.push(make("span", { class: "square" }));
@@ -210,8 +215,8 @@ function advantageLegend(scale) {
     "p",
     { class: "legend small muted" },
     "Advantage ",
-    make("span", { class: "number" }, signed(-scale)),
+    make("span", { class: "number" }, least + signed(-scale)),
     make("span", { class: "squares", "aria-hidden": "true" }, squares),
-    make("span", { class: "number" }, signed(scale)),
+    make("span", { class: "number" }, most + signed(scale)),
   );
 }

@@ -13,7 +13,7 @@ class Reading {
     const scale = advantageScale(rollout);
     searchHits.begin(searchHits.query);
     this.host.setAttribute("aria-label", `${treeName(tree)}, turn ${node.turn}, joint action ${jointName(node, joint)}`);
-    const legend = hasAdvantages(rollout) && scale > 0 ? advantageLegend(scale) : null;
+    const legend = hasAdvantages(rollout) && scale > 0 ? advantageLegend(rollout) : null;
     this.host.replaceChildren(
       this.head(tree, nodeIndex, joint),
       this.numbers(tree, node, joint),

@@ -76,3 +76,9 @@ def run_page(tmp_path_factory: pytest.TempPathFactory, real_team: Rollout) -> Pa
         20: drawn_rollout(2, num_generations=3, rows=(5,), per_token=True),
     }
     return write_view(write_run(folder, rollouts, {0: drawn_rollout(4, num_generations=1)}))
+
+
+@pytest.fixture(scope="session")
+def walked_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that one page after the other is written to."""
+    return tmp_path_factory.mktemp("walked") / "page.html"

@@ -1,9 +1,14 @@
 """A run is walked through, by mouse and by the keyboard alone."""
 
+import math
 from pathlib import Path
 from typing import Any
 
+from drawn_rollouts import REPEATABLE, rollouts, shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from viewer_pages import (
+    Opened,
     focused,
     names_in_list,
     page_of,
@@ -149,8 +154,8 @@ def test_every_control_is_reached_by_tab(open_page: Any, run_page: Path) -> None
 def test_tokens_are_gone_through_and_say_their_numbers(open_page: Any, run_page: Path) -> None:
     page = open_page(run_page)
     page.locator("#list .option").nth(3).click()  # advantages by token
-    drawn = drawn_rollout(2, num_generations=3, rows=(5,), per_token=True).levels[0][0]
-    values = drawn.advantages["agent_0"][0]
+    rollout = drawn_rollout(2, num_generations=3, rows=(5,), per_token=True)
+    values = rollout.levels[0][0].advantages["agent_0"][0]
     card = page.locator("#reading .card").first
     readout = card.locator(".readout")
     card.locator(".token").nth(4).hover()
@@ -163,15 +168,21 @@ def test_tokens_are_gone_through_and_say_their_numbers(open_page: Any, run_page:
     page.keyboard.press("ArrowLeft")
     assert readout.inner_text().startswith(f"token 2 of {len(values)}")
     assert ("+" if values[1] > 0 else "−") in readout.inner_text()  # noqa: RUF001
-    largest = max(abs(a) for node in (drawn,) for own in node.advantages["agent_0"] for a in own)
-    darkest = [i for i, value in enumerate(values) if abs(value) == largest]
     signs = card.locator(".token").evaluate_all(
         "all => all.map((e) => (e.className.match(/(pos|neg)-\\d/) ?? ['none'])[0])"
     )
-    assert len(signs) == len(values)
-    for i, value in enumerate(values):
-        assert signs[i].startswith("pos" if value > 0 else "neg")
-    assert all(signs[i].endswith("5") or largest < 3 for i in darkest)
+    sizes = sorted(
+        abs(each)
+        for node in rollout.nodes()
+        for group in node.advantages.values()
+        for own in group
+        for each in own
+    )
+    darkest = sizes[math.ceil(0.99 * len(sizes)) - 1]
+    assert f"≥ +{darkest:.2f}" in page.locator("#reading .legend").inner_text()
+    for sign, value in zip(signs, values, strict=True):
+        step = min(5, math.ceil(5 * abs(float(f"{value:.4g}")) / float(f"{darkest:.4g}")))
+        assert sign == f"{'pos' if value > 0 else 'neg'}-{step}"
 
 
 def test_completions_that_were_not_trained_are_marked(open_page: Any, tmp_path: Path) -> None:
@@ -209,3 +220,24 @@ def test_drafts_greedy_rewards_and_states_are_shown(open_page: Any, tmp_path: Pa
     text = page.locator("#reading").inner_text()
     for part in ("a first draft", "0.500, then 0.750", "counts for 2 turns", "the critic reads"):
         assert part in text
+
+
+@settings(REPEATABLE, max_examples=12)
+@given(st.data())
+def test_any_tree_is_walked_through(browser: Any, walked_file: Path, data: st.DataObject) -> None:
+    """Agents that wait or leave, branches that end early, rewards of each agent's own."""
+    rollout = data.draw(rollouts(data.draw(shapes(greedy=True))))
+    opened = Opened(browser, page_of(rollout, walked_file))
+    page = opened.go()
+    page.keyboard.press("g")
+    visited = set()
+    for tree in range(len(rollout.levels[0])):
+        page.locator("#list .option").nth(tree).click()
+        page.locator("#unfold").click()
+        page.locator("#tree .branch").first.focus()
+        for _ in range(page.get_by_role("treeitem").count()):
+            visited.add(page.locator("#reading").get_attribute("aria-label"))
+            page.keyboard.press("ArrowDown")
+    assert len(visited) >= len(rollout.levels[0])
+    opened.context.close()
+    assert opened.problems == []
