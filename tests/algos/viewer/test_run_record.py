@@ -4,9 +4,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tiny import letter_agent, matching_env
 from viewer_pages import read_page
 from viewer_runs import drawn_rollout, one_turn, write_run
 
+from motet import algos
 from motet.algos.viewer import fates as fate
 from motet.algos.viewer import write_view
 from motet.algos.viewer.rollout_files import evenly_chosen, whole_lines
@@ -153,3 +155,41 @@ def test_settings_are_found_wherever_they_are() -> None:
     assert (settings.num_turns, settings.discount) == (3, 0.9)
     assert settings_of({"num_turns": "two", "discount": True}).num_turns is None
     assert settings_of({"discount": True}).discount is None
+
+
+@pytest.mark.parametrize("learner", ["magrpo", "ippo"])
+def test_a_learners_own_run_has_advantages_by_token(tmp_path: Path, learner: str) -> None:
+    env = matching_env()
+    team = {name: letter_agent(seed) for seed, name in enumerate(env.possible_agents)}
+    config = algos.spec(learner).config_class(
+        **({"num_generations": 4} if learner == "magrpo" else {}),
+        num_train_epochs=2,
+        rollout_batch_size=2,
+        max_new_tokens=1,
+        rollout_logging_steps=2,
+        progress_bar=False,
+        output_dir=str(tmp_path),
+    )
+    algos.make(learner, env, team, config, eval_env=matching_env()).train()
+    data = read_page(write_view(tmp_path).read_text(encoding="utf-8"))
+    assert data["notices"] == ["There is no run.yaml, so task, learner and settings are unknown."]
+    kinds = [(each["kind"], each["number"]) for each in data["rollouts"]]
+    assert kinds == [
+        *(("training", number) for number in (1, 2, 4)),
+        *(("evaluation", number) for number in (0, 4)),
+    ]
+    training = [
+        one
+        for each in data["rollouts"][:3]
+        for node in each["nodes"]
+        for group in node["said"]
+        for one in group
+    ]
+    trained = [one["advantage"] for one in training if one.get("advantage") is not None]
+    assert trained
+    assert len(set(map(str, trained))) > 1
+    for one in training:
+        assert len(one["tokens"]) == one["length"]
+        assert sum(one["tokens"]) == len(data["texts"][one["text"]])
+    assert "turn_1/reward_mean" in data["metrics"]["columns"]
+    assert max(data["metrics"]["columns"]["time/optimizer_steps"]) > 0
