@@ -26,7 +26,7 @@ class Evaluation:
         metrics: `reward_mean` (over all turns played), `return_mean` (sum over an episode's
             turns, then the mean), `final_reward_mean` (each episode's last turn), and
             `turn_k/reward_mean` over the episodes that reached turn k. Rewards are the team's:
-            the mean over its agents; where agents earn differently, `NAME/return_mean` is each
+            the mean over its agents; where agents earn differently, `return_mean/NAME` is each
             one's own. `episode_length_mean` counts turns, `completion_length_mean` tokens, stop
             token included, `frac_cut` completions cut by `max_new_tokens`, and `frac_ended_early`
             episodes that ended before the env's last turn, where it has several. `num_completions`
@@ -63,7 +63,7 @@ class Evaluation:
     def logged(self) -> dict[str, float]:
         """Return what a run logs: metrics as `eval/NAME`, intervals of rewards and returns.
 
-        The ends of an interval are `eval/NAME_low` and `eval/NAME_high`.
+        The ends of an interval are `eval/NAME_low` and `eval/NAME_high`, of the team alone.
         """
         entry = {f"eval/{name}": value for name, value in self.metrics.items()}
         for name, (low, high) in self.intervals.items():

@@ -32,7 +32,7 @@ class CrossPlay:
 
         Args:
             metric: such as "return_mean", or of games whose agents are paid differently
-                "agent_0/return_mean".
+                "return_mean/agent_0".
 
         Raises:
             KeyError: where an evaluation has no such metric.

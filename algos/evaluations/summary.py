@@ -109,7 +109,7 @@ def _own_returns(episodes: Sequence[Episode]) -> dict[str, Sample]:
         return {}
     names = dict.fromkeys(name for own in returns for name in own)
     return {
-        f"{name}/return_mean": _sample(episodes, [[own.get(name, 0.0)] for own in returns])
+        f"return_mean/{name}": _sample(episodes, [[own.get(name, 0.0)] for own in returns])
         for name in names
     }
 

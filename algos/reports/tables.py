@@ -129,8 +129,8 @@ def _label(evaluation: Evaluation, name: str) -> str:
     if name in _PLAIN:
         return _PLAIN[name]
     place, _, what = name.partition("/")
-    if what == "return_mean":
-        return f"return of {place}"
+    if place == "return_mean":
+        return f"return of {what}"
     if len(evaluation.rollout.levels) == 1:
         return "reward"
     return f"reward, turn {place.removeprefix('turn_')}"

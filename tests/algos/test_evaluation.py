@@ -166,11 +166,11 @@ def test_agents_that_are_paid_differently_have_returns_of_their_own() -> None:
         num_turns=2,
     )
     played = evaluate(env, TEAM)
-    assert played.metrics["agent_0/return_mean"] == 2
-    assert played.metrics["agent_1/return_mean"] == 8
+    assert played.metrics["return_mean/agent_0"] == 2
+    assert played.metrics["return_mean/agent_1"] == 8
     assert played.metrics["return_mean"] == 5
-    assert "eval/agent_1/return_mean_low" in played.logged()
-    assert "agent_0/return_mean" not in evaluate(matching_env(), TEAM).metrics
+    assert "eval/return_mean/agent_1" in played.logged()
+    assert "return_mean/agent_0" not in evaluate(matching_env(), TEAM).metrics
 
 
 def test_what_is_logged_has_intervals_of_rewards_alone() -> None:

@@ -100,7 +100,7 @@ def test_the_seat_is_the_first_teams_and_the_rest_the_seconds() -> None:
         },
     )
     played = cross_play(env, {"short": same("x"), "long": same("xxx")}, seat="agent_1")
-    assert played.matrix("agent_1/return_mean") == [[1, 1], [3, 3]]
+    assert played.matrix("return_mean/agent_1") == [[1, 1], [3, 3]]
     assert played.matrix() == [[0.5, 0.5], [1.5, 1.5]]
     texts = played.evaluations["short", "long"].episodes[0].nodes[0].completions
     assert {name: group[0].text for name, group in texts.items()} == {
