@@ -1,0 +1,276 @@
+"""`motet train ENV`: train a team on a task, and leave a folder with all that came of it."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from motet import envs
+from motet.algos.cli.flags import Flag, field_flags, parsed
+from motet.algos.cli.members import build_team, joined, member_flags, members_of
+from motet.algos.cli.mistakes import UsageError, as_mistakes
+from motet.algos.cli.run_folder import check_new, new_folder, newest_checkpoint, run_of
+from motet.algos.cli.run_settings import OF_ENV, RunSettings, config_of, env_kwargs_of
+from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings, write_settings
+from motet.algos.cli.show import console
+from motet.algos.cli.tasks import env_flags, find_spec, held_out_env, make_env
+from motet.algos.registration import Algorithm, AlgorithmSpec, spec
+
+COMMAND = "motet train"
+ABOUT = (
+    "Train a team on a task. ENV is the id of a task (`motet envs`), --algo the name of a learner "
+    "(`motet algos`); below are the settings of both. Settings of agents take one value for all, "
+    "or one each: --model agent_0=A agent_1=B."
+)
+RUN_FLAGS = [
+    Flag("algo", str, "magrpo", "name of the learner"),
+    Flag("config_file", str | None, None, "file of settings that flags override, such as the "
+         f"{FILE_NAME} of a run, which runs it again", "config"),
+    Flag("resume", str | None, None, "folder of a run that goes on from its newest checkpoint, "
+         "or of one checkpoint in it", aliases=("--resume-from",)),
+    Flag("eval_split", float | str | None, None, "where held-out rows come from: the name of a "
+         "split of the task, a share or number of its rows, a file, or none; None for the split "
+         "that the task has"),
+    Flag("share", bool, False, "one policy for all agents"),
+    Flag("wandb", bool, False, "log to Weights & Biases; WANDB_MODE=offline needs no network"),
+    Flag("wandb_project", str, "motet", "project there"),
+    Flag("wandb_entity", str | None, None, "entity there"),
+    Flag("num_threads", int | None, None, "threads of torch; one is the steadiest for a small "
+         "model on a CPU"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command asks for, before anything is loaded.
+
+    Attributes:
+        task: the task.
+        algo: the learner.
+        file: settings of a file, empty for none.
+        said: what flags say, by group and name.
+        run: folder that goes on, None for a new run.
+        checkpoint: to go on from.
+    """
+
+    task: envs.EnvSpec
+    algo: AlgorithmSpec
+    file: SettingsFile
+    said: Mapping[str, Mapping[str, Any]]
+    run: Path | None = None
+    checkpoint: Path | None = None
+
+
+def run(words: list[str]) -> None:
+    """Run `motet train ENV ...`."""
+    plan = planned(words)
+    env = make_env(plan.task, env_kwargs_of(plan.task, plan.file, plan.said["task"]))
+    settings = settled(plan, env)
+    folder = plan.run or _folder(plan)
+    config = config_of(plan.algo, plan.file, {**plan.said["learner"], "output_dir": str(folder)})
+    if settings.num_threads is not None:
+        torch.set_num_threads(settings.num_threads)
+    trainer, held_out = built(settings, plan, env, config)
+    commands = [*plan.file.values.get("commands", ())] if plan.run else []
+    typed = shlex.join(["motet", "train", *words])
+    write_settings(folder / FILE_NAME, settings.as_file(config, [*commands, typed]))
+    out = console()
+    out.print(f"{plan.algo.name} on {plan.task.id}, {_team(settings)}; {held_out}.")
+    out.print(f"Run: {folder}")
+    with _interrupts_told(folder):
+        _train(trainer, plan.checkpoint)
+    _finish(trainer, folder)
+
+
+# --- the plan -----------------------------------------------------------------------------------
+
+
+def planned(words: Sequence[str]) -> Plan:
+    """Read a command.
+
+    Args:
+        words: what was typed after `motet train`.
+
+    Raises:
+        UsageError: where it does not say what to train, or says what cannot be.
+    """
+    peeked = {flag.name: _peek(flag, words) for flag in RUN_FLAGS}
+    run_path, checkpoint = (None, None)
+    if peeked["resume"] is not None:
+        if peeked["config_file"] is not None:
+            raise UsageError(
+                "Expected --resume or --config, got both; a run that goes on has its own settings."
+            )
+        run_path, checkpoint = run_of(peeked["resume"])
+    source = run_path or peeked["config_file"]
+    file = SettingsFile() if source is None else read_settings(source)
+    id, rest = _positional(words)
+    in_file = file.values.get("env")
+    id = id or (in_file.get("id") if isinstance(in_file, dict) else in_file)
+    asks_help = any(word in ("-h", "--help") for word in words)
+    if id is None and not asks_help:
+        raise UsageError(
+            f"Expected the id of a task, as in `{COMMAND} story-length-ratio-v0`, got none; "
+            "`motet envs` lists them."
+        )
+    task = None if id is None else find_spec(str(id))
+    with as_mistakes():
+        algo = spec(str(peeked["algo"] or file.values.get("algo") or "magrpo"))
+    groups = flag_groups(task, algo)
+    command = f"{COMMAND} {'ENV' if task is None else task.id}"
+    said = parsed(command, groups, joined(rest), ABOUT)
+    assert task is not None  # without one, the help has ended it
+    _check_said(said)
+    return Plan(task, algo, file, said, run_path, checkpoint)
+
+
+def _check_said(said: Mapping[str, Mapping[str, Any]]) -> None:
+    own = said["run"]
+    for name in ("wandb_project", "wandb_entity"):
+        if name in own and own.get("wandb") is False:
+            raise UsageError(f"Expected --wandb with --{name.replace('_', '-')}, got --no-wandb.")
+
+
+def flag_groups(task: envs.EnvSpec | None, algo: AlgorithmSpec) -> dict[str, list[Flag]]:
+    """Return all flags of the command: of the run, the team, the task and the learner.
+
+    A learner's setting that has the name of another flag is spelled `--config.name`.
+    """
+    of_task = [] if task is None else env_flags(task)
+    taken = {option for flag in [*RUN_FLAGS, *member_flags(), *of_task] for option in flag.options}
+    of_learner = [
+        replace(flag, spelled=f"config.{flag.name.replace('_', '-')}") if flag.option in taken
+        else flag
+        for flag in field_flags(algo.config_class, without=OF_ENV)
+    ]  # fmt: skip
+    return {"run": RUN_FLAGS, "team": member_flags(), "task": of_task, "learner": of_learner}
+
+
+def _peek(flag: Flag, words: Sequence[str]) -> str | None:
+    """Return what a flag is followed by, the last time; None where it is not there."""
+    found = None
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") in flag.options:
+            following = words[place + 1] if place + 1 < len(words) else ""
+            found = value if equals else following
+    return found
+
+
+def _positional(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the id of the task and the other words: the first, else one that is a known id."""
+    if words and not words[0].startswith("-"):
+        return words[0], list(words[1:])
+    for place, word in enumerate(words):
+        if word in envs.registry:
+            return word, [*words[:place], *words[place + 1 :]]
+    return None, list(words)
+
+
+# --- the run ------------------------------------------------------------------------------------
+
+
+def settled(plan: Plan, env: Any) -> RunSettings:
+    """Return all settings of a run but the learner's: those of a file, then those of flags.
+
+    Args:
+        plan: what the command asks for.
+        env: the task, whose agents are asked for.
+
+    Raises:
+        UsageError: where settings of agents are wrong.
+    """
+    own, file = plan.said["run"], plan.file.values
+    share = own.get("share", file.get("share"))
+    if share not in (None, True, False):
+        raise UsageError(
+            f"Expected true or false as share, got {share!r} in {plan.file.where(('share',))}."
+        )
+    return RunSettings(
+        env=plan.task.id,
+        env_kwargs=env_kwargs_of(plan.task, plan.file, plan.said["task"]),
+        eval_split=own.get("eval_split", file.get("eval_split")),
+        algo=plan.algo.name,
+        share=bool(share),
+        members=members_of(list(env.possible_agents), plan.file, plan.said["team"]),
+        wandb=_wandb(own, plan.file),
+        num_threads=own.get("num_threads", file.get("num_threads")),
+    )
+
+
+def _wandb(own: Mapping[str, Any], file: SettingsFile) -> dict[str, Any] | None:
+    """Return options of `wandb.init`, None where it is not asked for."""
+    in_file = file.values.get("wandb")
+    options = {
+        name: own[f"wandb_{name}"] for name in ("project", "entity") if f"wandb_{name}" in own
+    }
+    asked = own.get("wandb", bool(options) or bool(in_file))
+    if not asked:
+        return None
+    return {"project": "motet", **(in_file if isinstance(in_file, dict) else {}), **options}
+
+
+def _folder(plan: Plan) -> Path:
+    named = plan.said["learner"].get("output_dir") or plan.file.section("config").get("output_dir")
+    if named is None:
+        return new_folder(plan.task.id, plan.algo.name)
+    check_new(Path(named))
+    return Path(named)
+
+
+def built(settings: RunSettings, plan: Plan, env: Any, config: Any) -> tuple[Algorithm, str]:
+    """Load the team and build the learner.
+
+    Returns:
+        The learner, and in words where held-out rows come from.
+
+    Raises:
+        UsageError: where the library refuses what was asked for.
+    """
+    env, eval_env, held_out = held_out_env(plan.task, env, settings.env_kwargs, settings.eval_split)
+    team = build_team(env, settings.members, share=settings.share, seed=config.seed)
+    wandb = None if settings.wandb is None else {**settings.wandb, "dir": config.output_dir}
+    with as_mistakes():
+        learner = plan.algo.factory(
+            env=env, agents=team, config=config, eval_env=eval_env, wandb_config=wandb
+        )
+    return learner, held_out
+
+
+def _team(settings: RunSettings) -> str:
+    """Return who plays, in words."""
+    models = {member.model for member in settings.members.values()}
+    if settings.share:
+        return f"{len(settings.members)} agents that share {models.pop()}"
+    if len(models) == 1:
+        return f"{len(settings.members)} agents with {models.pop()} each"
+    return ", ".join(f"{name}: {member.model}" for name, member in settings.members.items())
+
+
+def _train(learner: Algorithm, checkpoint: Path | None) -> None:
+    with as_mistakes():
+        learner.train(resume_from=checkpoint)
+
+
+@contextmanager
+def _interrupts_told(folder: Path) -> Iterator[None]:
+    """Say how to go on after Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if newest_checkpoint(folder) is not None:
+            print(f"Go on with: motet train --resume {shlex.quote(str(folder))}", file=sys.stderr)
+        raise
+
+
+def _finish(learner: Algorithm, folder: Path) -> None:
+    learner.save_model(folder / "models")
+    quoted = shlex.quote(str(folder))
+    out = console()
+    out.print(f"Models: {folder / 'models'}")
+    out.print(f"Next: motet eval {quoted}, or motet view {quoted}")
