@@ -202,7 +202,7 @@ def _identifier(title: str) -> str:
 
 def _field(flag: Flag) -> tuple[str, Any, Any]:
     hint: Any = Annotated[
-        flag.hint,  # type: ignore[name-defined]  # tyro reads what there is at run time
+        flag.hint,
         tyro.conf.arg(
             name=flag.option[2:],
             help=flag.help.replace("%", "%%"),

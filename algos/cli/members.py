@@ -15,6 +15,7 @@ from motet.algos.cli.docs import described_fields
 from motet.algos.cli.flags import Flag
 from motet.algos.cli.mistakes import UsageError, as_mistakes, suggestion
 from motet.algos.cli.settings_file import SettingsFile
+from motet.algos.cli.show import without_bars
 from motet.algos.cli.yaml_text import mapping_from_word
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def load(member: Member, seed: int | None = None) -> agents.LMAgent:
     options: dict[str, Any] = {} if member.revision is None else {"revision": member.revision}
     device = member.device or ("cpu" if pocket else None)
     try:
-        with as_mistakes():
+        with as_mistakes(), without_bars(always=pocket):
             return agents.LMAgent.from_pretrained(
                 agents.pocket_path() if pocket else member.model,
                 dtype=vars(torch)[member.dtype],

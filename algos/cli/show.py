@@ -1,7 +1,9 @@
 """How commands print: tables on a terminal, plain columns in a pipe, JSON for machines."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -43,3 +45,22 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str =
 def print_json(value: Any) -> None:
     """Print a value as JSON; what JSON does not have is printed as text."""
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+@contextmanager
+def without_bars(*, always: bool = False) -> Iterator[None]:
+    """Hide the bars of transformers for reading and writing weights, where nobody watches.
+
+    Args:
+        always: on a terminal too, for a model that is there at once.
+    """
+    from transformers.utils import logging  # noqa: PLC0415  # slow; `motet envs` does without
+
+    shown = logging.is_progress_bar_enabled()
+    if always or not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

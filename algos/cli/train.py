@@ -17,7 +17,7 @@ from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.run_folder import check_new, new_folder, newest_checkpoint, run_of
 from motet.algos.cli.run_settings import OF_ENV, RunSettings, config_of, env_kwargs_of
 from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings, write_settings
-from motet.algos.cli.show import console
+from motet.algos.cli.show import console, without_bars
 from motet.algos.cli.tasks import env_flags, find_spec, held_out_env, make_env
 from motet.algos.registration import Algorithm, AlgorithmSpec, spec
 
@@ -269,7 +269,8 @@ def _interrupts_told(folder: Path) -> Iterator[None]:
 
 
 def _finish(learner: Algorithm, folder: Path) -> None:
-    learner.save_model(folder / "models")
+    with without_bars():
+        learner.save_model(folder / "models")
     quoted = shlex.quote(str(folder))
     out = console()
     out.print(f"Models: {folder / 'models'}")
