@@ -4,6 +4,7 @@ tyro parses; what a setting starts from, a default, a file or a flag, is decided
 value in a file may be more than a flag can say.
 """
 
+import textwrap
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
@@ -170,7 +171,7 @@ def parsed(
     found, unknown = tyro.cli(
         kind,
         prog=command,
-        description=about or " ",
+        description=textwrap.fill(about, 80) or " ",
         args=words,
         config=(tyro.conf.AvoidSubcommands,),
         return_unknown_args=True,

@@ -1,7 +1,7 @@
 """What a user has to change: one sentence and exit status 2, where a bug has a traceback."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from gymnasium import error
@@ -24,11 +24,14 @@ def suggestion(wrong: str, known: Iterable[str], shown: str = "{}") -> str:
 
 
 @contextmanager
-def as_mistakes() -> Iterator[None]:
+def as_mistakes(*, until: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Turn what the library refuses before it computes into a `UsageError`.
 
     An error of one of these types whose text is no such refusal passes through: it is a bug, of
     ours or of a plug-in, and its traceback says where.
+
+    Args:
+        until: tells whether it computes already, so that nothing is a refusal any more.
 
     Raises:
         UsageError: with the library's sentence.
@@ -39,7 +42,7 @@ def as_mistakes() -> Iterator[None]:
         error.Error, ValueError, TypeError, KeyError, ImportError, OSError, AttributeError
     ) as exc:  # fmt: skip
         told = str(exc.args[0]) if isinstance(exc, KeyError) and exc.args else str(exc)
-        if not _is_refusal(exc, told):
+        if until() or not _is_refusal(exc, told):
             raise
         raise UsageError(told) from exc
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from motet.algos.checkpoint import FILE_NAME as STATE
+from motet.algos.checkpoint_folder import find_checkpoint
 from motet.algos.cli.mistakes import UsageError
 from motet.algos.cli.settings_file import FILE_NAME
 
@@ -56,10 +57,8 @@ def run_of(path: str) -> tuple[Path, Path]:
             )
         return run, given
     if not (given / FILE_NAME).exists():
-        raise UsageError(
-            f"Expected the folder of a run, with {FILE_NAME}, got {path}"
-            f"{'' if given.exists() else ', which is not there'}."
-        )
+        there = "" if given.exists() else ", which is not there"
+        raise UsageError(f"Expected the folder of a run, with {FILE_NAME}, got {path}{there}.")
     newest = newest_checkpoint(given)
     if newest is None:
         raise UsageError(
@@ -71,9 +70,7 @@ def run_of(path: str) -> tuple[Path, Path]:
 
 def newest_checkpoint(run: Path) -> Path | None:
     """Return the checkpoint of a run that is furthest on, None where it has none."""
-    numbered = [each.parent for each in run.glob(f"checkpoints/*/{STATE}")]
-    counted = [each for each in numbered if each.name.isdigit()]
-    if counted:
-        return max(counted, key=lambda each: int(each.name))
-    single = run / "checkpoint"
-    return single if (single / STATE).exists() else None
+    try:
+        return find_checkpoint(run)
+    except FileNotFoundError:
+        return None

@@ -1,11 +1,10 @@
 """`motet envs` and `motet algos`: what there is, and what one of it can be told."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from motet import envs
-from motet.algos.cli.flags import Flag, field_flags, parsed, shown_default
+from motet.algos.cli.flags import Flag, parsed, shown_default
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.show import print_json, print_table
 from motet.algos.cli.tasks import env_flags, find_spec, page_of, summary
@@ -111,19 +110,17 @@ def _list_algos(*, json: bool) -> None:
 
 def _show_algo(name: str, *, json: bool) -> None:
     from motet import algos  # noqa: PLC0415  # as above
+    from motet.algos.cli.train import flag_groups  # noqa: PLC0415
 
     with as_mistakes():
         spec = algos.spec(name)
-    flags = field_flags(spec.config_class)
+    flags = flag_groups(None, spec)["learner"]
     if json:
         entry = {"name": name, "config": spec.config_class.__name__, "summary": spec.summary}
         print_json({**entry, "settings": _settings(flags)})
         return
     print(f"{name}: {spec.summary}\n")
     _print_settings(flags, f"Settings ({spec.config_class.__name__}), as flags of `motet train`:")
-    unsaid = {each.name for each in fields(spec.config_class)} - {flag.name for flag in flags}
-    if unsaid:
-        print(f"\nIn Python only: {', '.join(sorted(unsaid))}.")
 
 
 def _settings(flags: Sequence[Flag]) -> list[dict[str, Any]]:

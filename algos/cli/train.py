@@ -4,13 +4,14 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from motet import envs
+from motet.algos.callbacks import Callback
 from motet.algos.cli.flags import Flag, field_flags, parsed
 from motet.algos.cli.members import build_team, joined, member_flags, members_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
@@ -38,7 +39,7 @@ RUN_FLAGS = [
          "that the task has"),
     Flag("share", bool, False, "one policy for all agents"),
     Flag("wandb", bool, False, "log to Weights & Biases; WANDB_MODE=offline needs no network"),
-    Flag("wandb_project", str, "motet", "project there"),
+    Flag("wandb_project", str | None, None, "project there; None for that of --project"),
     Flag("wandb_entity", str | None, None, "entity there"),
     Flag("num_threads", int | None, None, "threads of torch; one is the steadiest for a small "
          "model on a CPU"),
@@ -75,15 +76,16 @@ def run(words: list[str]) -> None:
     config = config_of(plan.algo, plan.file, {**plan.said["learner"], "output_dir": str(folder)})
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
-    trainer, held_out = built(settings, plan, env, config)
+    begun = _Begun()
+    trainer, held_out = built(settings, plan, env, _named(config, folder), begun)
     commands = [*plan.file.values.get("commands", ())] if plan.run else []
     typed = shlex.join(["motet", "train", *words])
     write_settings(folder / FILE_NAME, settings.as_file(config, [*commands, typed]))
     out = console()
     out.print(f"{plan.algo.name} on {plan.task.id}, {_team(settings)}; {held_out}.")
     out.print(f"Run: {folder}")
-    with _interrupts_told(folder):
-        _train(trainer, plan.checkpoint)
+    with _interrupts_told(folder), as_mistakes(until=lambda: begun.yet):
+        trainer.train(resume_from=plan.checkpoint)
     _finish(trainer, folder)
 
 
@@ -212,7 +214,26 @@ def _wandb(own: Mapping[str, Any], file: SettingsFile) -> dict[str, Any] | None:
     asked = own.get("wandb", bool(options) or bool(in_file))
     if not asked:
         return None
-    return {"project": "motet", **(in_file if isinstance(in_file, dict) else {}), **options}
+    return {**(in_file if isinstance(in_file, dict) else {}), **options}
+
+
+def _wandb_options(settings: RunSettings, config: Any) -> dict[str, Any] | None:
+    """Return options of `wandb.init`, None where nothing goes there; its files are in the run."""
+    named = "wandb" in config.report_to if _has(config, "report_to") else False
+    if settings.wandb is None and not named:
+        return None
+    return {"dir": config.output_dir, **(settings.wandb or {})}
+
+
+def _named(config: Any, folder: Path) -> Any:
+    """Return settings in which the run has its folder's name, unless it has another."""
+    if not _has(config, "run_name") or config.run_name is not None:
+        return config
+    return replace(config, run_name=folder.name)
+
+
+def _has(config: Any, name: str) -> bool:
+    return any(each.name == name for each in fields(config))
 
 
 def _folder(plan: Plan) -> Path:
@@ -223,7 +244,9 @@ def _folder(plan: Plan) -> Path:
     return Path(named)
 
 
-def built(settings: RunSettings, plan: Plan, env: Any, config: Any) -> tuple[Algorithm, str]:
+def built(
+    settings: RunSettings, plan: Plan, env: Any, config: Any, callback: Callback
+) -> tuple[Algorithm, str]:
     """Load the team and build the learner.
 
     Returns:
@@ -234,10 +257,14 @@ def built(settings: RunSettings, plan: Plan, env: Any, config: Any) -> tuple[Alg
     """
     env, eval_env, held_out = held_out_env(plan.task, env, settings.env_kwargs, settings.eval_split)
     team = build_team(env, settings.members, share=settings.share, seed=config.seed)
-    wandb = None if settings.wandb is None else {**settings.wandb, "dir": config.output_dir}
     with as_mistakes():
         learner = plan.algo.factory(
-            env=env, agents=team, config=config, eval_env=eval_env, wandb_config=wandb
+            env=env,
+            agents=team,
+            config=config,
+            eval_env=eval_env,
+            callbacks=[callback],
+            wandb_config=_wandb_options(settings, config),
         )
     return learner, held_out
 
@@ -252,9 +279,15 @@ def _team(settings: RunSettings) -> str:
     return ", ".join(f"{name}: {member.model}" for name, member in settings.members.items())
 
 
-def _train(learner: Algorithm, checkpoint: Path | None) -> None:
-    with as_mistakes():
-        learner.train(resume_from=checkpoint)
+class _Begun(Callback):
+    """Knows whether training has begun: from then on, an error is no mistake in a command."""
+
+    yet = False
+
+    def on_train_begin(self, trainer: Any) -> None:
+        """Take note of it."""
+        del trainer
+        self.yet = True
 
 
 @contextmanager
