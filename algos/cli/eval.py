@@ -30,7 +30,7 @@ EVAL_FLAGS = [
     Flag("num_samples", int, 1, "episodes per row"),
     Flag("greedy", bool, False, "take the most likely tokens instead of sampling"),
     Flag("rows", tuple[str, ...], None, "which rows, such as 0-9 or 3 5 8; all by default"),
-    Flag("eval_split", float | str | None, None, "where held-out rows come from, as of "
+    Flag("eval_split", int | float | str | None, None, "where held-out rows come from, as of "
          "`motet train`; with none, the rows are those of the task as it is"),
     Flag("against", str | None, None, "another team, which plays the same episodes: who is paid "
          "more?"),

@@ -34,9 +34,9 @@ RUN_FLAGS = [
          f"{FILE_NAME} of a run, which runs it again", "config"),
     Flag("resume", str | None, None, "folder of a run that goes on from its newest checkpoint, "
          "or of one checkpoint in it", aliases=("--resume-from",)),
-    Flag("eval_split", float | str | None, None, "where held-out rows come from: the name of a "
-         "split of the task, a share or number of its rows, a file, or none; None for the split "
-         "that the task has"),
+    Flag("eval_split", int | float | str | None, None, "where held-out rows come from: the name "
+         "of a split of the task, a share or number of its rows, a file, or none; None for the "
+         "split that the task has"),
     Flag("share", bool, False, "one policy for all agents"),
     Flag("wandb", bool, False, "log to Weights & Biases; WANDB_MODE=offline needs no network"),
     Flag("wandb_project", str | None, None, "project there; None for that of --project"),
@@ -52,6 +52,7 @@ class Plan:
 
     Attributes:
         task: the task.
+        id: of the task, with the module that registers it where that was named.
         algo: the learner.
         file: settings of a file, empty for none.
         said: what flags say, by group and name.
@@ -60,6 +61,7 @@ class Plan:
     """
 
     task: envs.EnvSpec
+    id: str
     algo: AlgorithmSpec
     file: SettingsFile
     said: Mapping[str, Mapping[str, Any]]
@@ -76,11 +78,10 @@ def run(words: list[str]) -> None:
     config = config_of(plan.algo, plan.file, {**plan.said["learner"], "output_dir": str(folder)})
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
-    begun = _Begun()
-    trainer, held_out = built(settings, plan, env, _named(config, folder), begun)
     commands = [*plan.file.values.get("commands", ())] if plan.run else []
     typed = shlex.join(["motet", "train", *words])
-    write_settings(folder / FILE_NAME, settings.as_file(config, [*commands, typed]))
+    begun = _Begun(folder, settings.as_file(config, [*commands, typed]))
+    trainer, held_out = built(settings, plan, env, _named(config, folder), begun)
     out = console()
     out.print(f"{plan.algo.name} on {plan.task.id}, {_team(settings)}; {held_out}.")
     out.print(f"Run: {folder}")
@@ -128,7 +129,8 @@ def planned(words: Sequence[str]) -> Plan:
     said = parsed(command, groups, joined(rest), ABOUT)
     assert task is not None  # without one, the help has ended it
     _check_said(said)
-    return Plan(task, algo, file, said, run_path, checkpoint)
+    module, colon, _ = str(id).rpartition(":")
+    return Plan(task, f"{module}{colon}{task.id}", algo, file, said, run_path, checkpoint)
 
 
 def _check_said(said: Mapping[str, Mapping[str, Any]]) -> None:
@@ -194,7 +196,7 @@ def settled(plan: Plan, env: Any) -> RunSettings:
             f"Expected true or false as share, got {share!r} in {plan.file.where(('share',))}."
         )
     return RunSettings(
-        env=plan.task.id,
+        env=plan.id,
         env_kwargs=env_kwargs_of(plan.task, plan.file, plan.said["task"]),
         eval_split=own.get("eval_split", file.get("eval_split")),
         algo=plan.algo.name,
@@ -280,13 +282,22 @@ def _team(settings: RunSettings) -> str:
 
 
 class _Begun(Callback):
-    """Knows whether training has begun: from then on, an error is no mistake in a command."""
+    """Writes down what is run as it begins: from then on, an error is no mistake in a command.
 
-    yet = False
+    Args:
+        folder: of the run.
+        settings: for its file.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._settings = settings
+        self.yet = False
 
     def on_train_begin(self, trainer: Any) -> None:
-        """Take note of it."""
+        """Write the file."""
         del trainer
+        write_settings(self._folder / FILE_NAME, self._settings)
         self.yet = True
 
 
