@@ -27,13 +27,18 @@ def train(folder: Path, *words: object) -> Path:
 
 
 def process(
-    *words: object, cwd: Path, env: dict[str, str] | None = None, code: Sequence[str] = ()
+    *words: object,
+    cwd: Path,
+    env: dict[str, str] | None = None,
+    code: Sequence[str] = (),
+    input: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as a process of its own, piped; `code` is run instead of the command line."""
+    """Run a command as a process of its own, piped; `code` instead of the command line."""
     return subprocess.run(
         [sys.executable, *(code or ("-m", "motet.algos")), *map(str, words)],
         cwd=cwd,
         env={**os.environ, **(env or {})},
+        input=input,
         capture_output=True,
         text=True,
         check=False,
