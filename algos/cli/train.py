@@ -87,7 +87,7 @@ def run(words: list[str]) -> None:
     out.print(f"Run: {folder}")
     with _interrupts_told(folder), as_mistakes(until=lambda: begun.yet):
         trainer.train(resume_from=plan.checkpoint)
-    _finish(trainer, folder)
+    _finish(trainer, folder, typed)
 
 
 # --- the plan -----------------------------------------------------------------------------------
@@ -312,10 +312,14 @@ def _interrupts_told(folder: Path) -> Iterator[None]:
         raise
 
 
-def _finish(learner: Algorithm, folder: Path) -> None:
+def _finish(learner: Algorithm, folder: Path, typed: str) -> None:
+    from motet.algos import write_report  # noqa: PLC0415  # draws, which nobody waits for before
+
     with without_bars():
         learner.save_model(folder / "models")
+    report = write_report(folder, command=typed)
     quoted = shlex.quote(str(folder))
     out = console()
     out.print(f"Models: {folder / 'models'}")
+    out.print(f"Report: {report}")
     out.print(f"Next: motet eval {quoted}, or motet view {quoted}")

@@ -44,9 +44,15 @@ def timed(name: str) -> bool:
 
 
 def test_a_run_leaves_all_that_came_of_it(run: Path) -> None:
-    assert {"run.yaml", "metrics.jsonl", "models", "checkpoints", "rollouts", "evaluations"} <= {
-        path.name for path in run.iterdir()
-    }
+    assert {
+        "run.yaml",
+        "metrics.jsonl",
+        "models",
+        "checkpoints",
+        "rollouts",
+        "evaluations",
+        "report.md",
+    } <= {path.name for path in run.iterdir()}
     saved = settings(run)
     assert saved["env"] == {"id": TASK, "kwargs": {"num_turns": 2}}
     assert saved["algo"] == "magrpo"
@@ -71,7 +77,12 @@ def test_it_says_what_it_did_and_what_to_type_next(
     assert folder.name.startswith(f"{TASK}-magrpo-")
     printed = capsys.readouterr().out
     assert "magrpo on story-length-ratio-v0, 2 agents with pocket each; split=eval." in printed
-    for said in (f"Run: {folder}", f"Models: {folder}/models", f"motet view {folder}"):
+    for said in (
+        f"Run: {folder}",
+        f"Models: {folder}/models",
+        f"Report: {folder}/report.md",
+        f"motet view {folder}",
+    ):
         assert said in printed
 
 
