@@ -111,14 +111,14 @@ def _spread(texts: Sequence[str]) -> list[float]:
 
 def _measured(agent: LMAgent, width: int, own: dict[str, Any]) -> Rate:
     prompts = width // GENERATIONS
-    config = MAGRPOConfig(
-        num_generations=GENERATIONS,
-        rollout_batch_size=prompts,
-        max_new_tokens=own["max_new_tokens"],
-        progress_bar=False,
-    )
     rows = [{"prompt": f"{number + 1}. {PROMPT}"} for number in range(prompts)]
     with as_mistakes():
+        config = MAGRPOConfig(
+            num_generations=GENERATIONS,
+            rollout_batch_size=prompts,
+            max_new_tokens=own["max_new_tokens"],
+            progress_bar=False,
+        )
         trainer = MAGRPOTrainer(TextEnv(rows, _spread, num_agents=1), {"agent_0": agent}, config)
     sampled: list[float] = []
     trained: list[float] = []

@@ -144,12 +144,7 @@ def load_team(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -
         members = _members(source, names, said["team"])
         shares = source.models is None
         team = build_team(env, members, share=shares and len(set(map(str, members.values()))) == 1)
-    missing = set(names) - set(team)
-    if missing:
-        raise UsageError(
-            f"Expected models of {', '.join(names)} in {source.name}, got none of "
-            f"{', '.join(sorted(missing))}."
-        )
+    _check_all_there(source, set(names) - set(team), names)
     own = source.file.section("config")
     sampling = {name: own[name] for name in SAMPLING if own.get(name) is not None}
     with as_mistakes():
@@ -160,7 +155,7 @@ def _members(
     source: Source, names: Sequence[str], said: Mapping[str, Sequence[str]]
 ) -> dict[str, Member]:
     """Return settings by agent: as trained, with the models that came of it."""
-    members = members_of(names, source.file, said)
+    members, flags = members_of(names, source.file, said), said_of(names, said)
     if source.models is None:
         members = {name: replace(each, model=source.name) for name, each in members.items()}
     else:
@@ -171,9 +166,19 @@ def _members(
             for name, each in members.items()
             if (source.models / name).is_dir()
         }
+        scripted = {name for name, each in members.items() if not each.writes}
+        said_of_model = {name for name in names if "model" in flags[name]}
+        _check_all_there(source, set(names) - set(trained) - scripted - said_of_model, names)
         members = {**members, **trained}
-    flags = said_of(names, said)
     return {name: replace(each, **flags[name]) for name, each in members.items()}
+
+
+def _check_all_there(source: Source, missing: set[str], names: Sequence[str]) -> None:
+    if missing:
+        raise UsageError(
+            f"Expected models of {', '.join(names)} in {source.name}, got none of "
+            f"{', '.join(sorted(missing))}; name others with --model agent=MODEL."
+        )
 
 
 def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, Any]]) -> None:

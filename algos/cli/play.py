@@ -39,7 +39,7 @@ def run(words: list[str]) -> None:
     task = None if id is None else find_spec(id)
     groups = {
         "play": PLAY_FLAGS,
-        "partners": [flag for flag in member_flags() if flag.name != "frozen"],
+        "team": [flag for flag in member_flags() if flag.name != "frozen"],
         "sampling": SAMPLING_FLAGS,
         "task": [] if task is None else env_flags(task),
     }
@@ -78,7 +78,7 @@ def _partners(env: Any, own: Mapping[str, Any], said: Mapping[str, Any]) -> dict
     names = list(env.possible_agents)
     if own["team"] is not None:
         return load_team(source_of(own["team"]), env, said)
-    members = members_of(names, SettingsFile(), said["partners"])
+    members = members_of(names, SettingsFile(), said["team"])
     seated = {name: each for name, each in members.items() if name != _seat(env, own["seat"])}
     same = len({str(each) for each in seated.values()}) == 1 and len(seated) > 1
     team = build_team(env, seated, share=same, seed=own["seed"])

@@ -77,7 +77,8 @@ def test_a_team_need_not_be_of_a_run(
     }[team]  # fmt: skip
     words = ("--env", TASK, "--rows", "0", "--max-new-tokens", "4")
     found = printed(capsys, source, *words)
-    assert found == printed(capsys, "pocket", *words)
+    if team == "model":  # one policy for all, as a name stands for
+        assert found == printed(capsys, "pocket", *words)
     assert found["metrics"]["num_completions"] == 2
 
 
