@@ -39,7 +39,8 @@ def test_every_command_has_help_and_refuses_a_flag_that_there_is_not(
 ) -> None:
     assert motet(command, "--help") == 0
     assert f"usage: motet {command}" in capsys.readouterr().out
-    assert motet(command, "--no-such-flag") == 2
+    words = [TASK] if command == "train" else []
+    assert motet(command, *words, "--no-such-flag") == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("motet: Expected a flag of `motet")
@@ -67,15 +68,30 @@ def test_a_misspelt_command_is_told_so(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_2(
-    words: list[str], told: str, tmp_path: Path
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ended = process(*words, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("motet: ")
-    assert told in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    assert motet(*words) == 2
+    said = capsys.readouterr()
+    check_mistake(said.out, said.err, told)
     assert list(tmp_path.iterdir()) == []
+
+
+def check_mistake(out: str, err: str, told: str) -> None:
+    assert out == ""
+    assert err.startswith("motet: ")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_mistake_ends_the_process_with_status_2(tmp_path: Path) -> None:
+    ended = process("train", TASK, "--num-generatons", "4", cwd=tmp_path)
+    assert ended.returncode == 2
+    check_mistake(ended.stdout, ended.stderr, "Did you mean --num-generations?")
 
 
 TASK_WITH_A_BUG = """
@@ -100,7 +116,7 @@ def test_a_bug_keeps_its_traceback_and_has_status_1(tmp_path: Path) -> None:
 
 
 def test_nothing_is_coloured_in_a_pipe(tmp_path: Path) -> None:
-    for words in (["envs"], ["train", "--help"], ["algos", "magrpo"]):
+    for words in (["envs"], ["play", "--help"]):
         ended = process(*words, cwd=tmp_path)
         assert ended.returncode == 0
         assert "\x1b" not in ended.stdout + ended.stderr
