@@ -69,10 +69,10 @@ def run(words: list[str]) -> None:
         torch.set_num_threads(own["num_threads"])
     env = make_env(find_spec(own["env"]), {})
     member = members_of(["agent_0"], SettingsFile(), said["model"])["agent_0"]
-    if not member.writes:
+    if not member.has_weights:
         raise UsageError(f"Expected a language model to measure, got {member.model!r}.")
     agent = build_team(env, {"agent_0": member})["agent_0"]
-    assert isinstance(agent, LMAgent)  # since it writes
+    assert isinstance(agent, LMAgent)  # since it has weights
     about = _about(member.model, agent)
     if not own["json"]:
         console().print(", ".join(f"{name} {value}" for name, value in about.items()))

@@ -166,7 +166,7 @@ def _members(
             for name, each in members.items()
             if (source.models / name).is_dir()
         }
-        scripted = {name for name, each in members.items() if not each.writes}
+        scripted = {name for name, each in members.items() if not each.has_weights}
         said_of_model = {name for name in names if "model" in flags[name]}
         _check_all_there(source, set(names) - set(trained) - scripted - said_of_model, names)
         members = {**members, **trained}

@@ -1,6 +1,7 @@
 """Who plays, by words: what is said of all agents or of one, and the team that comes of it."""
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -31,7 +32,9 @@ class Member:
 
     Attributes:
         model: a model's name on the hub or its folder, `pocket` for the one that comes with Motet,
-            `random` for texts at random, or `text:...` for one that is always said.
+            `random` for texts at random, `text:...` for one that is always said, `human` for
+            somebody at this terminal, or `api:NAME` for a model behind an OpenAI-compatible
+            endpoint, at OPENAI_BASE_URL and with the key in OPENAI_API_KEY.
         revision: branch, tag or commit on the hub.
         lora_r: train a LoRA adapter of this rank, and not all weights. Agents with the same model
             share its base.
@@ -78,9 +81,11 @@ class Member:
             )
 
     @property
-    def writes(self) -> bool:
-        """Whether a language model writes for it."""
-        return self.model != "random" and not self.model.startswith("text:")
+    def has_weights(self) -> bool:
+        """Whether it is a language model that is loaded here."""
+        return self.model not in ("random", "human") and not self.model.startswith(
+            ("text:", "api:")
+        )
 
 
 OPTIONS = {each.name: each for each in fields(Member)}
@@ -266,10 +271,8 @@ def build_team(
 def _build(
     env: Any, name: str, member: Member, seed: int, bases: dict[str, agents.LMAgent]
 ) -> agents.Agent:
-    if member.model == "random":
-        return agents.SpaceAgent(env.action_space(name))
-    if member.model.startswith("text:"):
-        return agents.FixedAgent(member.model.removeprefix("text:"))
+    if not member.has_weights:
+        return _without_weights(env, name, member)
     if member.lora_r is None:
         return load(member, seed)
     plain = replace(member, lora_r=None, lora_alpha=None, frozen=False)
@@ -280,6 +283,27 @@ def _build(
         agent = bases[key].with_adapter(name, _lora(member))
     agent.frozen = member.frozen
     return agent
+
+
+def _without_weights(env: Any, name: str, member: Member) -> agents.Agent:
+    if member.lora_r is not None:
+        raise UsageError(f"Expected a model with weights for lora_r, got {member.model}.")
+    if member.model == "random":
+        return agents.SpaceAgent(env.action_space(name))
+    if member.model == "human":
+        return agents.HumanAgent(name)
+    kind, _, said = member.model.partition(":")
+    if kind == "text":
+        return agents.FixedAgent(said)
+    local = "OPENAI_BASE_URL" in os.environ and "OPENAI_API_KEY" not in os.environ
+    with as_mistakes():
+        return agents.APIAgent(
+            said,
+            api_key_env=None if local else "OPENAI_API_KEY",
+            system_prompt=member.system_prompt,
+            generation=agents.GenerationConfig(**member.generation),
+            history=member.history,
+        )
 
 
 def _lora(member: Member) -> "LoraConfig":

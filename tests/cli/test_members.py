@@ -148,9 +148,33 @@ def test_scripted_members_have_no_model(env: envs.TextEnv) -> None:
     assert env.action_space("agent_1").contains(drawn)
 
 
+def test_people_and_endpoints_can_be_members(
+    env: envs.TextEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:9/v1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    members = {
+        "agent_0": Member(model="human"),
+        "agent_1": Member(
+            model="api:some/model", history="append", generation={"temperature": 0.5}
+        ),
+    }
+    person, endpoint = build_team(env, members).values()
+    assert isinstance(person, agents.HumanAgent)
+    assert isinstance(endpoint, agents.APIAgent)
+    assert (endpoint.model, endpoint.host, endpoint.history) == (
+        "some/model", "localhost:9", "append"
+    )  # fmt: skip
+    assert endpoint.generation.temperature == 0.5
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+        build_team(env, members)
+
+
 @pytest.mark.parametrize(
     ("member", "told"),
     [
+        (Member(model="random", lora_r=2), "Expected a model with weights for lora_r, got random"),
         (Member(model="./nowhere"), "Expected a folder with a model, got nowhere"),
         (
             Member(model="no-one/no-model"),
