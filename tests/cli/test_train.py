@@ -230,6 +230,27 @@ def test_learners_of_choices_are_trained_and_played(tmp_path: Path) -> None:
     assert motet("eval", folder, "--num-samples", "2") == 0
 
 
+def test_weights_and_biases_are_written_into_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.chdir(tmp_path)
+    folder = train(Path("run"), "--wandb", "--wandb-project", "songs", "--wandb-entity", "choir")
+    (written,) = (folder / "wandb").glob("offline-run-*/*.wandb")
+    assert written.stat().st_size > 0
+    assert b"songs" in written.read_bytes()
+    assert settings(folder)["wandb"] == {"project": "songs", "entity": "choir"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_trackers_are_chosen_by_name(tmp_path: Path) -> None:
+    folder = train(tmp_path / "run", "--report-to", "csv")
+    assert (folder / "metrics.csv").read_text().startswith("step,")
+    assert settings(folder)["config"]["report_to"] == ["csv"]
+    assert settings(folder)["config"]["run_name"] is None
+
+
 # --- what is refused ----------------------------------------------------------------------------
 
 
