@@ -4,9 +4,11 @@ tyro parses; what a setting starts from, a default, a file or a flag, is decided
 value in a file may be more than a flag can say.
 """
 
+import os
 import textwrap
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -168,14 +170,15 @@ def parsed(
     flags = [flag for group in groups.values() for flag in group]
     words = _spelled_out(flags, words)
     kind: Any = command_type(groups)
-    found, unknown = tyro.cli(
-        kind,
-        prog=command,
-        description=textwrap.fill(about, 80) or " ",
-        args=words,
-        config=(tyro.conf.AvoidSubcommands,),
-        return_unknown_args=True,
-    )
+    with _plain_where_asked():
+        found, unknown = tyro.cli(
+            kind,
+            prog=command,
+            description=textwrap.fill(about, 80) or " ",
+            args=words,
+            config=(tyro.conf.AvoidSubcommands,),
+            return_unknown_args=True,
+        )
     _check_known(command, unknown, flags)
     return {
         title: {
@@ -185,6 +188,20 @@ def parsed(
         }
         for title, group in groups.items()
     }
+
+
+@contextmanager
+def _plain_where_asked() -> Iterator[None]:
+    """Keep tyro from colours where NO_COLOR is set: it knows dumb terminals alone."""
+    terminal = os.environ.get("TERM")
+    if not os.environ.get("NO_COLOR") or terminal is None:
+        yield
+        return
+    os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        os.environ["TERM"] = terminal
 
 
 def command_type(groups: Mapping[str, Sequence[Flag]]) -> type:

@@ -1,5 +1,10 @@
 """What the process as a whole does: exit status, streams, and what it loads."""
 
+import contextlib
+import os
+import pty
+import re
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -120,6 +125,30 @@ def test_nothing_is_coloured_in_a_pipe(tmp_path: Path) -> None:
         ended = process(*words, cwd=tmp_path)
         assert ended.returncode == 0
         assert "\x1b" not in ended.stdout + ended.stderr
+
+
+def on_a_terminal(words: list[str], env: dict[str, str]) -> str:
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "motet.algos", *words]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", **env}
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as run:
+        os.close(theirs)
+        printed = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 4096):
+                printed += part
+    os.close(ours)
+    assert run.returncode == 0, printed
+    return printed.decode()
+
+
+@pytest.mark.parametrize("words", [["envs", "--help"], ["envs"]])
+def test_colours_are_for_terminals_that_want_them(words: list[str]) -> None:
+    assert "\x1b[" in on_a_terminal(words, {"NO_COLOR": ""})
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-7]m", on_a_terminal(words, {"NO_COLOR": "1"}))
 
 
 def test_a_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
