@@ -18,11 +18,12 @@ import torch
 
 from motet.agents import LMAgent
 from motet.algos.cli.flags import Flag, parsed
-from motet.algos.cli.members import build_team, joined, member_flags, members_of
+from motet.algos.cli.members import joined, member_flags, members_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.show import console, print_json, print_table
 from motet.algos.cli.tasks import find_spec, make_env
+from motet.algos.cli.teams import build_team
 from motet.algos.group.magrpo import MAGRPOTrainer
 from motet.algos.group.magrpo_config import MAGRPOConfig
 from motet.envs import TextEnv

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from motet.algos.cli import bench, eval, play, tables, train, view
+from motet.algos.cli import bench, eval, plan, play, tables, view
 from motet.algos.cli.flags import Flag, command_type
 from motet.algos.cli.main import COMMANDS
 from motet.algos.registration import spec
@@ -18,7 +18,7 @@ def run(words: Sequence[str]) -> None:
         words: tyro's own flag, and the shell.
     """
     groups: dict[str, dict[str, list[Flag]]] = {
-        "train": train.flag_groups(None, spec("magrpo")),
+        "train": plan.flag_groups(None, spec("magrpo")),
         "eval": {"evaluation": [*eval.EVAL_FLAGS, *eval.SAMPLING_FLAGS]},
         "view": {"page": view.FLAGS},
         "play": {"play": play.PLAY_FLAGS},

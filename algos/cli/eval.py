@@ -8,12 +8,13 @@ from typing import Any
 from motet import algos, envs
 from motet.algos.choices.pick_agent import FILE_NAME as PICKS
 from motet.algos.cli.flags import Flag, parsed
-from motet.algos.cli.members import Member, build_team, joined, member_flags, members_of, said_of
+from motet.algos.cli.members import Member, joined, member_flags, members_of, said_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.run_settings import env_kwargs_of
 from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings
 from motet.algos.cli.show import console, print_json, print_table
 from motet.algos.cli.tasks import env_flags, find_spec, held_out_env, make_env
+from motet.algos.cli.teams import build_team
 from motet.algos.rollouts.joint_policy import Team
 from motet.algos.schedule import eval_rows
 from motet.algos.team import with_sampling

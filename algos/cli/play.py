@@ -11,11 +11,12 @@ from motet.agents import Agent, Completion, HumanAgent
 from motet.agents.agent import HistoryAgent
 from motet.algos.cli.eval import SAMPLING_FLAGS, load_team, rows_of, source_of
 from motet.algos.cli.flags import Flag, parsed
-from motet.algos.cli.members import build_team, joined, member_flags, members_of
+from motet.algos.cli.members import joined, member_flags, members_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.show import console
 from motet.algos.cli.tasks import env_flags, find_spec, make_env
+from motet.algos.cli.teams import build_team
 from motet.algos.team import with_sampling
 
 COMMAND = "motet play"

@@ -110,7 +110,7 @@ def _list_algos(*, json: bool) -> None:
 
 def _show_algo(name: str, *, json: bool) -> None:
     from motet import algos  # noqa: PLC0415  # as above
-    from motet.algos.cli.train import flag_groups  # noqa: PLC0415
+    from motet.algos.cli.plan import flag_groups  # noqa: PLC0415
 
     with as_mistakes():
         spec = algos.spec(name)

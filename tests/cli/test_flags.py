@@ -12,10 +12,10 @@ from motet import algos, envs
 from motet.algos.cli.docs import described, described_fields
 from motet.algos.cli.flags import MAPPING, YAML_VALUE, Flag, field_flags, flag_hint, parsed
 from motet.algos.cli.mistakes import UsageError
+from motet.algos.cli.plan import RUN_FLAGS, flag_groups
 from motet.algos.cli.run_settings import OF_ENV, config_of
 from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.tasks import env_flags
-from motet.algos.cli.train import RUN_FLAGS, flag_groups
 
 LEARNERS = sorted(algos.registry)
 

@@ -7,15 +7,10 @@ import pytest
 from motet import agents, envs
 from motet.agents import LMAgent
 from motet.algos.cli.flags import parsed
-from motet.algos.cli.members import (
-    Member,
-    build_team,
-    joined,
-    member_flags,
-    members_of,
-)
+from motet.algos.cli.members import Member, joined, member_flags, members_of
 from motet.algos.cli.mistakes import UsageError
 from motet.algos.cli.settings_file import SettingsFile, read_settings
+from motet.algos.cli.teams import build_team
 
 NAMES = ["agent_0", "agent_1"]
 
