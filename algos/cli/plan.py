@@ -1,4 +1,4 @@
-"""What `motet train` is asked for: its flags, and what they and files say, before anything loads."""
+"""What `motet train` is asked for: its flags, and what they and files say."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
