@@ -23,26 +23,36 @@ PLAIN = (int, float, bool, str, Path)
 _SEQUENCES = (list, tuple, Sequence, Collection)
 
 
-YAML_VALUE = Annotated[
-    Any,
-    tyro.constructors.PrimitiveConstructorSpec(
+class YamlValue:
+    """The type of what a flag says in YAML."""
+
+
+class NameValuePairs:
+    """The type of a mapping that a flag says, as `a=1,b=2` or in YAML."""
+
+
+YAML_VALUE: Any = YamlValue
+MAPPING: Any = NameValuePairs
+
+_OF_NOTHING = (YamlValue, NameValuePairs)  # as what nobody typed starts from
+_REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _said_in_yaml(
+    about: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    if about.type not in _OF_NOTHING:
+        return None
+    pairs = about.type is NameValuePairs
+    read = mapping_from_word if pairs else from_word
+    return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="YAML",
-        instance_from_str=lambda words: from_word(words[0]),
-        is_instance=lambda _: True,
-        str_from_instance=lambda value: [to_word(value)],
-    ),
-]
-MAPPING = Annotated[
-    Any,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="NAME=VALUE,...",
-        instance_from_str=lambda words: mapping_from_word(words[0]),
-        is_instance=lambda value: value is None or isinstance(value, dict),
-        str_from_instance=lambda value: [to_word(value)],
-    ),
-]
+        metavar="NAME=VALUE,..." if pairs else "YAML",
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: not pairs or isinstance(value, dict | NameValuePairs),
+        str_from_instance=lambda value: ["" if isinstance(value, _OF_NOTHING) else to_word(value)],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,7 @@ def parsed(
             description=textwrap.fill(about, 80) or " ",
             args=words,
             config=(tyro.conf.AvoidSubcommands,),
+            registry=_REGISTRY,
             return_unknown_args=True,
         )
     _check_known(command, unknown, flags)
@@ -238,9 +249,7 @@ def _start(flag: Flag) -> Any:
 
 
 def _any_of(hint: Any) -> Any:
-    if hint in (YAML_VALUE, MAPPING):
-        return None
-    if hint in PLAIN:
+    if hint in (YAML_VALUE, MAPPING, *PLAIN):
         return hint()
     inner = get_args(hint)
     if get_origin(hint) is Literal:
