@@ -146,10 +146,14 @@ def load_team(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -
         shares = source.models is None
         team = build_team(env, members, share=shares and len(set(map(str, members.values()))) == 1)
     _check_all_there(source, set(names) - set(team), names)
-    own = source.file.section("config")
-    sampling = {name: own[name] for name in SAMPLING if own.get(name) is not None}
     with as_mistakes():
-        return with_sampling(team, **{**sampling, **said["sampling"]})
+        return with_sampling(team, **{**sampling_of(source), **said["sampling"]})
+
+
+def sampling_of(source: Source) -> dict[str, Any]:
+    """Return the sampling settings that a run was trained with, none where it is of no run."""
+    own = source.file.section("config")
+    return {name: own[name] for name in SAMPLING if own.get(name) is not None}
 
 
 def _members(
@@ -202,7 +206,10 @@ def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, An
             f"{task.id}, {told}: {len(rows)} rows, {own['num_samples']} {how} episodes each."
         )
     if own["against"] is not None:
-        other = load_team(source_of(own["against"]), played, {**said, "team": {}})
+        against = source_of(own["against"])
+        # a team of no run samples as the one that it is compared with, say before training
+        theirs = {**sampling_of(source), **sampling_of(against), **said["sampling"]}
+        other = load_team(against, played, {"team": {}, "sampling": theirs})
         _compare(played, team, other, rows, options, own)
         return
     with as_mistakes():

@@ -91,6 +91,7 @@ def test_two_teams_play_the_same_episodes(
     other = printed(capsys, run, "--against", "pocket", "--num-samples", "2")
     assert other["wins"] + other["ties"] + other["losses"] == 20
     assert other["first"] != other["second"]
+    assert other["second"]["num_tokens"] <= 20 * 2 * 2 * 4  # at most 4 a turn, as the run has it
     assert motet("eval", run, "--against", "pocket", "--rows", "0-3") == 0
     assert "win rate" in capsys.readouterr().out
 
