@@ -5,6 +5,7 @@ name that is not known; `motet.envs.registration.plugins` has the form.
 """
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -132,12 +133,22 @@ def make(
     return spec(name).factory(env=env, agents=agents, config=config, **kwargs)
 
 
+def load_plugins() -> None:
+    """Load those entry points of the group `motet.algos` that were not tried before.
+
+    One that fails gives a warning and leaves the others alone.
+    """
+    _plugins.load()
+
+
 def spec(name: str) -> AlgorithmSpec:
     """Return a registered learner.
 
     Raises:
         KeyError: where no learner has that name.
     """
+    if name not in registry:
+        importlib.import_module("motet.algos.public")  # registers those that come with it
     if name not in registry:
         _plugins.load()
     if name not in registry:

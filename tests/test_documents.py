@@ -25,6 +25,8 @@ from openai_stub import KEY, OpenAIStub
 
 from motet import agents, algos, envs
 from motet.agents import pocket_path
+from motet.algos.cli import main
+from motet.algos.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,9 +37,11 @@ PACKAGES = {
 NEEDS_HUB = "<!-- needs a hub: run with the embedded model -->"
 NEEDS_ENDPOINT = "<!-- needs an endpoint: run against a local one -->"
 ENDPOINT = re.compile(r'"https?://[^"]+/v1"')
+HUB_MODEL = re.compile(r"(?<=[ =])[\w.-]+/[\w.-]*\d[\w.-]*(?= |$)")
 HUB_NAME = re.compile(r'"[\w-]+/[\w.-]+"')
 CONTINUED = "# continued"
 SHELLS = ("bash", "sh", "shell", "console")
+MOTET = "motet "
 # Commands of a first visit that need a network or change the shell; there is nothing to look up.
 UNCHECKED = ("git clone", "cd ", "source ", ". ")
 
@@ -181,8 +185,30 @@ def check_install(command: str) -> None:
             assert (ROOT / value).is_file(), command
 
 
+def motet_commands(document: Path) -> list[str]:
+    """Return what a page has for `motet`, with the embedded model where a block needs a hub."""
+    found = []
+    for block in read_blocks(document.read_text(encoding="utf-8"), document):
+        own = [line for line in commands([block]) if line.startswith(MOTET)]
+        found += [HUB_MODEL.sub("pocket", line) if block.needs_hub else line for line in own]
+    return found
+
+
+def run_motet(command: str) -> None:
+    """Run a command in this process; one that asks a person is only asked for its help."""
+    words = shlex.split(command)[1:]
+    if words[0] == "play":
+        words.append("--help")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        status = main(words)
+    assert status == 0, f"{command}: {printed.getvalue()[-2000:]}"
+
+
 def check_command(command: str) -> None:
-    if command.startswith("make "):
+    if command.startswith(MOTET):
+        assert shlex.split(command)[1] in COMMANDS, command  # and test_motet_commands_run runs it
+    elif command.startswith("make "):
         check_make(command)
     elif command.startswith(("python examples/", "python3 examples/")):
         check_example(command)
@@ -216,6 +242,18 @@ def test_python_blocks_run(
             endpoint = opened.enter_context(OpenAIStub(answer=tale)).url
         for block in script:
             exec(block.code(endpoint), names)
+
+
+@pytest.mark.parametrize(
+    "document", [each for each in DOCUMENTS if motet_commands(each)], ids=lambda each: each.name
+)
+@pytest.mark.usefixtures("own_registries")
+def test_motet_commands_run(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in motet_commands(document):  # in their order: one goes on from another
+        run_motet(command)
 
 
 @pytest.mark.parametrize("command", sorted(set(commands(read_documents()))))

@@ -1,0 +1,55 @@
+"""What a user has to change: one sentence and exit status 2, where a bug has a traceback."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from gymnasium import error
+
+
+class UsageError(Exception):
+    """Something in a command or a file has to be changed; `main` prints it and exits with 2."""
+
+
+def suggestion(wrong: str, known: Iterable[str], shown: str = "{}") -> str:
+    """Return " Did you mean ...?" where something known is like what came, else "".
+
+    Args:
+        wrong: what came.
+        known: what could have been meant.
+        shown: how a name is written, with `{}` for the name.
+    """
+    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.55)
+    return f" Did you mean {shown.format(close[0])}?" if close else ""
+
+
+@contextmanager
+def as_mistakes(*, until: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Turn what the library refuses before it computes into a `UsageError`.
+
+    An error of one of these types whose text is no such refusal passes through: it is a bug, of
+    ours or of a plug-in, and its traceback says where.
+
+    Args:
+        until: tells whether it computes already, so that nothing is a refusal any more.
+
+    Raises:
+        UsageError: with the library's sentence.
+    """
+    try:
+        yield
+    except (
+        error.Error, ValueError, TypeError, KeyError, ImportError, OSError, AttributeError
+    ) as exc:  # fmt: skip
+        told = str(exc.args[0]) if isinstance(exc, KeyError) and exc.args else str(exc)
+        if until() or not _is_refusal(exc, told):
+            raise
+        raise UsageError(told) from exc
+
+
+def _is_refusal(exc: Exception, told: str) -> bool:
+    if isinstance(exc, error.Error | FileNotFoundError | FileExistsError | PermissionError):
+        return True
+    if isinstance(exc, ImportError | ValueError) and not isinstance(exc, UnicodeError):
+        return "Expected " in told or isinstance(exc, ModuleNotFoundError)
+    return told.startswith("Expected ") or "keyword argument" in told
