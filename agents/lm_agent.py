@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -22,15 +23,14 @@ from motet.agents.adapter_files import (
     save_adapter,
     save_base,
 )
-from motet.agents.adapters import activated, add_adapter, opened, train_adapter
+from motet.agents.adapters import add_adapter, opened, train_adapter
 from motet.agents.agent import Completion, History, check_request
 from motet.agents.conversation import Conversation, check_contexts
+from motet.agents.decoding import decoding
 from motet.agents.generation import GenerationConfig
 from motet.agents.kept_caches import KeptCaches
 from motet.agents.lora_config import default_lora, warn_of_dropout
-from motet.agents.packed_linear import packed_linears
-from motet.agents.precision import precision
-from motet.agents.sampler import Sequences, sample
+from motet.agents.sampler import Sequences, Stops, sample
 from motet.agents.stop_strings import StopStrings
 
 if TYPE_CHECKING:
@@ -191,6 +191,11 @@ class LMAgent:
         return frozenset([stop] if isinstance(stop, int) else stop)
 
     @property
+    def stops(self) -> Stops:
+        """All that ends a completion: `stop_ids`, and the settings' stop strings."""
+        return Stops(self.stop_ids, self._stops)
+
+    @property
     def context_length(self) -> int | None:
         """Most tokens of prompt and completion together, None for models without a limit."""
         config = self.model.config.get_text_config()
@@ -293,6 +298,41 @@ class LMAgent:
             ValueError: where there are contexts although `history` is "none", not one for each
                 observation, or without token ids of the model; where a prompt does not fit.
         """
+        prompts = self.prompts(observations, num_generations, contexts)
+        if not prompts:
+            return [[] for _ in observations]
+        if self._kept is not None:
+            self._kept.refresh(self.policy_version)
+        with decoding(self.model, self.generation, [self.adapter] * len(prompts)):
+            sampled = sample(
+                self.model,
+                prompts,
+                self.generation,
+                self.stops,
+                self.uniforms(len(prompts), seed),
+                self._kept,
+            )
+        return self.completions(prompts, sampled, num_generations)
+
+    def prompts(
+        self,
+        observations: Sequence[str],
+        num_generations: int,
+        contexts: Sequence[Completion | None] | None,
+    ) -> list[tuple[int, ...]]:
+        """Return the token ids of what `act` reads, one row for each answer.
+
+        Args:
+            observations: (B,) as for `act`.
+            num_generations: G.
+            contexts: as for `act`.
+
+        Returns:
+            (B G,) rows, observation by observation.
+
+        Raises:
+            ValueError: as `act`.
+        """
         check_request(observations, num_generations)
         if contexts is not None and self.history == "none":
             raise ValueError(
@@ -305,13 +345,37 @@ class LMAgent:
         check_contexts(contexts, len(observations), rows)
         seen = list(zip(observations, contexts, strict=True))
         encoded = {pair: self.encode(*pair) for pair in dict.fromkeys(seen)}
-        prompts = [encoded[pair] for pair in seen for _ in range(num_generations)]
-        if not prompts:
-            return [[] for _ in observations]
+        return [encoded[pair] for pair in seen for _ in range(num_generations)]
+
+    def uniforms(self, num_rows: int, seed: int | None) -> Tensor:
+        """Draw the random numbers that some rows are sampled with.
+
+        Args:
+            num_rows: R.
+            seed: of all of them; None goes on with the agent's own randomness.
+
+        Returns:
+            (R, max_new_tokens) float64 in [0, 1), on the CPU.
+        """
         generator = self._generator
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        sampled = self._sample(prompts, generator)
+        shape = (num_rows, self.generation.max_new_tokens)
+        return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+    def completions(
+        self, prompts: Sequence[tuple[int, ...]], sampled: Sequences, num_generations: int
+    ) -> list[list[Completion]]:
+        """Return what was sampled as `act` does.
+
+        Args:
+            prompts: (B G,) what `prompts` returned.
+            sampled: (B G,) ids and log-probabilities.
+            num_generations: G.
+
+        Returns:
+            (B,) lists of (G,) completions.
+        """
         completions = [
             self._completion(prompt, ids, log_probs)
             for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)
@@ -321,30 +385,10 @@ class LMAgent:
             for start in range(0, len(completions), num_generations)
         ]
 
-    def _sample(self, prompts: Sequence[tuple[int, ...]], generator: torch.Generator) -> Sequences:
-        training = self.model.training
-        if training:  # walks all modules, so that it is not done for nothing
-            self.model.eval()
-        try:
-            if self._kept is not None:
-                self._kept.refresh(self.policy_version)
-            with (
-                activated(self.model, self.adapter),
-                precision(self.model.device, self.generation),
-                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
-            ):
-                return sample(
-                    self.model,
-                    prompts,
-                    self.generation,
-                    self.stop_ids,
-                    generator,
-                    self._kept,
-                    self._stops,
-                )
-        finally:
-            if training:
-                self.model.train()
+    @property
+    def keeps_caches(self) -> bool:
+        """Whether keys and values are kept from one `act` to the next."""
+        return self._kept is not None
 
     @contextmanager
     def keeping_caches(self) -> Iterator[None]:
