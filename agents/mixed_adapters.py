@@ -24,8 +24,8 @@ from transformers import PreTrainedModel
 from motet.agents.adapters import activated, adapter_layers
 from motet.agents.watched import is_watched
 
-# Layers of peft that compute W x + scaling B A x; bitsandbytes has the other two.
-_PLAIN = ("Linear", "Linear8bitLt", "Linear4bit")
+# Layers of peft that compute W x + scaling B A x. In 8 bits W x depends on all rows of the batch.
+_PLAIN = ("Linear", "Linear4bit")
 _PEFT = "peft.tuners.lora."
 
 # Rows and tokens of the trial; a layer that sees other numbers does not see the batch's rows.
@@ -150,9 +150,8 @@ class _MixedLinear:
         inner = nn.functional.linear(rows.to(self._down.dtype), self._down)
         added = inner * self._shares.of_columns(self._columns)
         if result.dtype == added.dtype:
-            return torch.addmm(result.flatten(0, 1), added.flatten(0, 1), self._up.T).unflatten(
-                0, rows.shape[:2]
-            )
+            both = torch.addmm(result.flatten(0, 1), added.flatten(0, 1), self._up.T)
+            return both.view(result.shape)
         return (result + nn.functional.linear(added, self._up)).to(result.dtype)
 
 

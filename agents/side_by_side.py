@@ -112,7 +112,7 @@ def _act_mixed(requests: Sequence[Request], num_generations: int) -> list[list[l
     agents, prompts, uniforms = [], [], []
     for request in requests:
         agent = request.agent
-        assert isinstance(agent, LMAgent)  # noqa: S101  # for mypy
+        assert isinstance(agent, LMAgent)  # for mypy
         contexts = request.contexts if wants_contexts(agent) else None
         agents.append(agent)
         prompts.append(agent.prompts(request.observations, num_generations, contexts))

@@ -1,5 +1,7 @@
 """Agents over one model in one batch say what they say when each is asked apart."""
 
+import itertools
+
 import pytest
 import torch
 from peft import LoraConfig
@@ -7,7 +9,7 @@ from tiny import byte_tokenizer, tiny_agent, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
 from motet.agents import Completion, GenerationConfig, LMAgent, RandomAgent
-from motet.agents.adapters import adapter_parameters, adapter_names
+from motet.agents.adapters import adapter_names, adapter_parameters
 from motet.agents.mixed_adapters import can_mix
 from motet.agents.side_by_side import MAX_CPU_ROWS, Request, act_all, mixing_pays
 
@@ -48,9 +50,10 @@ def requests(agents: list[LMAgent], **changes: object) -> list[Request]:
 def assert_same(mixed: list, apart: list) -> None:
     for ours, theirs in zip(mixed, apart, strict=True):
         assert [len(group) for group in ours] == [len(group) for group in theirs]
-        for one, other in zip(sum(ours, []), sum(theirs, []), strict=True):
+        pairs = zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True)
+        for one, other in pairs:
             assert one.completion_ids == other.completion_ids
-            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+            assert one.log_probs == pytest.approx(other.log_probs, rel=1e-5, abs=1e-5)
             assert (one.text, one.prompt_ids) == (other.text, other.prompt_ids)
             assert one.finish_reason == other.finish_reason
 
@@ -137,7 +140,7 @@ def counted(agents: list[LMAgent], monkeypatch: pytest.MonkeyPatch) -> list[int]
     for module in (lm_agent, side_by_side):
         own = module.sample
 
-        def sample(model, prompts, *args, own=own, **kwargs):  # noqa: ANN001, ANN202
+        def sample(model, prompts, *args, own=own, **kwargs):
             rows.append(len(prompts))
             return own(model, prompts, *args, **kwargs)
 
@@ -164,7 +167,7 @@ def test_who_shares_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches(first, second, num_generations=MAX_CPU_ROWS + 1) == [MAX_CPU_ROWS + 1] * 2
 
     class Own(LMAgent):
-        def act(self, *args, **kwargs):  # noqa: ANN002, ANN003, ANN202
+        def act(self, *args, **kwargs):
             return super().act(*args, **kwargs)
 
     assert batches(first, Own(base.model, base.tokenizer, generation=base.generation)) == [2, 2]
