@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from tiny import byte_tokenizer, tiny_agent, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
 from motet.agents import Completion, GenerationConfig, LMAgent, RandomAgent
 from motet.agents.adapters import adapter_names, adapter_parameters
-from motet.agents.mixed_adapters import can_mix
+from motet.agents.mixed_adapters import can_mix, mixed_adapters
 from motet.agents.side_by_side import MAX_CPU_ROWS, Request, act_all, mixing_pays
 
 PROMPTS = ["Rain", "Describe a city in the clouds:", "x"]
@@ -94,6 +94,24 @@ def test_it_does_with_all_kinds_of_sampling(sampling: dict) -> None:
     asked = requests(agents)
     mixed = act_all(asked, 2, pays=lambda *_: True)
     assert_same(mixed, act_all(asked, 2, pays=lambda *_: False))
+
+
+def test_a_mixed_pass_gives_what_that_of_peft_does() -> None:
+    _, first, second = team(tiny_agent(), {"target_modules": "all-linear"}, {"r": 2})
+    names = ["a1", None, "a0", "a0", "a1"]
+    ids = torch.arange(20).view(5, 4)
+    with torch.no_grad(), mixed_adapters(first.model, names) as rows:
+        rows.use(rows.of)
+        ours = first.model(input_ids=ids).logits
+    peft = get_peft_model(tiny_llama(), lora(target_modules="all-linear"), adapter_name="a0")
+    peft.add_adapter("a1", lora(r=2))
+    weights = first.model.state_dict()
+    peft.get_base_model().load_state_dict(weights)
+    told = [name or "__base__" for name in names]
+    with torch.no_grad():
+        theirs = peft.eval()(input_ids=ids, adapter_names=told).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert second.adapter == "a1"
 
 
 def test_adapters_read_one_prompt_each_for_themselves() -> None:
