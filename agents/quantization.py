@@ -4,13 +4,14 @@ An adapter over such a base is trained as over any other (QLoRA, Dettmers et al.
 
 Pitfalls:
 
-1. In evaluation mode bitsandbytes reorders 4-bit weights on CPUs with bfloat16 for a product of its
-   own that has no gradient: what is trained behind it would get none, without a word. Learners stay
-   in evaluation mode, so that `made_trainable` switches it off.
-2. In 8 bits, columns of a batch in which any number is above `llm_int8_threshold` are multiplied in
-   16 bits: what a row gets depends on its neighbours, and sampled and trained log-probabilities
-   differ by about a percent. `BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)`
-   leaves that out.
+1. In evaluation mode bitsandbytes reorders 4-bit weights on CPUs with bfloat16 for a product of
+   its own that has no gradient: adapters before it would be trained on wrong ones. Learners leave
+   models in evaluation mode, so that `made_trainable` switches it off.
+2. In 8 bits activations are rounded as well, and columns of a batch in which any number is above
+   `llm_int8_threshold` are multiplied in 16 bits instead, so that what a row gets depends on its
+   neighbours. The log-probabilities of SmolLM2-135M's tokens as they were sampled and as they are
+   trained differ by 0.23 in the mean and by 7 at most, with `llm_int8_threshold=0.0` by 0.07 and
+   0.4; in 4 bits by as little as with ordinary weights, 0.00003.
 """
 
 import logging

@@ -72,6 +72,7 @@ SAMPLING = {
     "greedy": {"do_sample": False},
     "small batches": {"max_rows": 4},
     "few tokens": {"max_new_tokens": 3},
+    "stop strings": {"stop_strings": ("e", "ri")},
 }
 
 
