@@ -4,10 +4,10 @@ Agents with an adapter each over one base, and the plain base beside them, are r
 (`motet.agents.mixed_adapters`). Each draws from the random numbers that its own seed gives it, so
 that it says what it says when it is asked apart, up to rounding.
 
-What it gains was measured (`make bench-adapters`; docs/adapters.md has the table): with rank 16 in all
-linear layers of SmolLM2-135M, one thread of a CPU, one batch is 1.48 times as fast with two agents
-of 4 rows each, 1.18 with 16 and 1.09 with 32, and 0.96 with 64; with four agents 2.20, 1.39, 1.14 and
-0.86. Over the embedded model it gains at all of these.
+What it gains was measured (`make bench-adapters`; docs/adapters.md has the table): with rank 16 in
+all linear layers of SmolLM2-135M, one thread of a CPU, one batch is 1.48 times as fast with two
+agents of 4 rows each, 1.18 with 16, 1.09 with 32, and 0.96 with 64; with four agents 2.20, 1.39,
+1.14 and 0.86. Over the embedded model it gains at all of these. On GPUs it was not measured.
 """
 
 from collections.abc import Callable, Sequence
