@@ -17,7 +17,7 @@ TYPES := .types
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow real lint format type build clean \
-	bench-env bench bench-learning bench-scaling bench-gpu compare
+	bench-env bench bench-learning bench-scaling bench-adapters bench-gpu compare
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-learning: $(READY) ## measure how long it takes to learn, beside CoMLRL: t
 
 bench-scaling: $(READY) ## measure what a token costs by width: minutes
 	$(BIN)/python tests/benchmarks/bench_scaling.py $(ARGS)
+
+bench-adapters: $(READY) ## measure what agents over one base cost, in memory and time: a minute
+	$(BIN)/python tests/benchmarks/bench_adapters.py $(ARGS)
 
 bench-gpu: $(READY) ## the comparison of `make bench` on one CUDA GPU: five minutes
 	@$(BIN)/python tests/benchmarks/bench_gpu.py --check-gpu

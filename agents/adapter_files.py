@@ -1,12 +1,13 @@
 """Adapters in folders, as peft writes and reads them; and the base of a model that has adapters."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from motet.agents.adapters import (
@@ -16,6 +17,7 @@ from motet.agents.adapters import (
     adding,
 )
 from motet.agents.lora_config import require_peft
+from motet.agents.quantization import check_ordinary
 
 CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
@@ -149,22 +151,46 @@ def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
 
     Weights that were frozen for the sake of adapters require a gradient in it; without adapters
     they are as in the model.
+
+    Raises:
+        ValueError: where the weights are quantised.
     """
+    check_ordinary(model, "for a copy that is trained")
     twin = copy.deepcopy(model)
     if not adapter_names(model):
         return twin
+    without_peft(
+        twin,
+        of_layer=lambda layer: layer.get_base_layer(),
+        of_module=lambda whole: whole.original_module,
+    )
+    return twin
+
+
+def without_peft(
+    model: PreTrainedModel,
+    of_layer: Callable[[Any], nn.Module],
+    of_module: Callable[[Any], nn.Module],
+) -> None:
+    """Put ordinary modules in the place of peft's, all of them to be trained; in place.
+
+    Args:
+        model: has adapters.
+        of_layer: what to put in the place of a layer with adapters.
+        of_module: what to put in the place of a module that adapters replace as a whole.
+    """
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415  # an extra
     from peft.utils import ModulesToSaveWrapper  # noqa: PLC0415
 
-    for module in list(twin.modules()):
+    for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, BaseTunerLayer):
-                setattr(module, name, child.get_base_layer())
+                setattr(module, name, of_layer(child))
             elif isinstance(child, ModulesToSaveWrapper):
-                setattr(module, name, child.original_module)
-    del twin.peft_config
-    twin._hf_peft_config_loaded = False
-    return twin.requires_grad_(True)
+                setattr(module, name, of_module(child))
+    del model.peft_config
+    model._hf_peft_config_loaded = False
+    model.requires_grad_(True)
 
 
 def _base_state(model: PreTrainedModel) -> dict[str, Any]:

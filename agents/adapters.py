@@ -50,7 +50,7 @@ def activated(model: PreTrainedModel, adapter: str | None) -> Iterator[None]:
             f"{adapter!r}; has it been deleted?"
         )
     changed = []
-    for layer in _layers(model):
+    for layer in adapter_layers(model):
         if layer.merged_adapters:
             raise ValueError(
                 f"Expected adapters beside the weights of the base, got {layer.merged_adapters} "
@@ -84,7 +84,7 @@ def adapter_names(model: PreTrainedModel) -> list[str]:
 def adapter_parameters(model: PreTrainedModel, adapter: str) -> list[nn.Parameter]:
     """Return the weights of one adapter, each once."""
     weights: list[nn.Parameter] = []
-    for layer in _layers(model):
+    for layer in adapter_layers(model):
         for kind in layer.adapter_layer_names:
             own = getattr(layer, kind)
             if adapter in own:
@@ -131,7 +131,9 @@ def adding(model: PreTrainedModel, adapter: str) -> Iterator[None]:
     marked, had_any = model._hf_peft_config_loaded, bool(adapter_names(model))
     modules = [(module, dict(module._modules)) for module in model.modules()]
     required = [(weight, weight.requires_grad) for weight in model.parameters()]
-    states = [(layer, layer._active_adapter, layer._disable_adapters) for layer in _layers(model)]
+    states = [
+        (layer, layer._active_adapter, layer._disable_adapters) for layer in adapter_layers(model)
+    ]
     try:
         yield
     except BaseException:  # whatever it is, it is raised again
@@ -167,13 +169,14 @@ def _inject(model: PreTrainedModel, adapter: str, lora: "LoraConfig", seed: int)
     others = adapter_names(model)
     kept = [(w, w.requires_grad) for name in others for w in adapter_parameters(model, name)]
     before = {
-        id(layer): (layer._active_adapter, layer._disable_adapters) for layer in _layers(model)
+        id(layer): (layer._active_adapter, layer._disable_adapters)
+        for layer in adapter_layers(model)
     }
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.default_generator.manual_seed(seed)
         warnings.filterwarnings("ignore", "Already found a `peft_config` attribute")
         inject_adapter_in_model(lora, model, adapter)
-    for layer in _layers(model) if others else []:
+    for layer in adapter_layers(model) if others else []:
         layer._active_adapter, layer._disable_adapters = before.get(id(layer), ([], False))
     for weight, required in kept:
         weight.requires_grad_(required)
@@ -253,8 +256,8 @@ def merged_weight(layer: nn.Module, adapter: str | None) -> Tensor | None:
     return merged.to(weight.dtype)
 
 
-def _layers(model: PreTrainedModel) -> list[Any]:
-    """Return the layers that hold adapters."""
+def adapter_layers(model: PreTrainedModel) -> list[Any]:
+    """Return the layers that hold adapters, of peft's kinds."""
     if not adapter_names(model):
         return []
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415  # an extra
@@ -276,7 +279,7 @@ def _state(layer: Any, adapter: str | None) -> tuple[list[str] | str, bool]:
 def _active(model: PreTrainedModel) -> str | None:
     """Return the active adapter of a model, None where there is none."""
     names: dict[str, None] = {}
-    for layer in _layers(model):
+    for layer in adapter_layers(model):
         if not layer.disable_adapters:
             names.update(dict.fromkeys(layer.active_adapters))
     if len(names) > 1:

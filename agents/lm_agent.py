@@ -8,33 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from motet.agents.adapter_files import (
-    base_of_adapter,
-    is_adapter_folder,
-    load_adapter,
-    save_adapter,
-    save_base,
-)
-from motet.agents.adapters import activated, add_adapter, opened, train_adapter
+from motet.agents.adapter_files import load_adapter, save_adapter, save_base
+from motet.agents.adapters import add_adapter, opened, train_adapter
 from motet.agents.agent import Completion, History, check_request
 from motet.agents.conversation import Conversation, check_contexts
+from motet.agents.decoding import decoding
 from motet.agents.generation import GenerationConfig
 from motet.agents.kept_caches import KeptCaches
+from motet.agents.loading import Source, default_device, load
 from motet.agents.lora_config import default_lora, warn_of_dropout
-from motet.agents.packed_linear import packed_linears
-from motet.agents.precision import precision
-from motet.agents.sampler import Sequences, sample
+from motet.agents.merged_model import merged_model
+from motet.agents.quantization import made_trainable
+from motet.agents.sampler import Sequences, Stops, sample
 from motet.agents.stop_strings import StopStrings
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
+    from transformers import BitsAndBytesConfig
 
 
 @dataclass(slots=True)
@@ -105,6 +98,7 @@ class LMAgent:
         if adapter is not None:
             train_adapter(base, adapter)
             warn_of_dropout(base.peft_config[adapter])
+        made_trainable(base)
         self.model = base
         self.tokenizer = tokenizer
         self.adapter = adapter
@@ -128,6 +122,7 @@ class LMAgent:
         name_or_path: str | Path,
         *,
         lora: "LoraConfig | None" = None,
+        quantization_config: "BitsAndBytesConfig | None" = None,
         gguf_file: str | None = None,
         dtype: torch.dtype = torch.float32,
         device: str | torch.device | None = None,
@@ -140,6 +135,9 @@ class LMAgent:
             name_or_path: hub id or folder, of a model; or folder of a saved adapter.
             lora: train a new LoRA adapter with these settings instead of all weights; needs
                 `pip install "motet[lora]"`. Its name is `adapter`, or "default".
+            quantization_config: load the weights in 4 or 8 bits; needs
+                `pip install "motet[quantization]"`. They can be read, and trained only through
+                adapters.
             gguf_file: name of a GGUF file in it; needs `pip install "motet[gguf]"`. Its weights
                 are converted to ordinary ones, so that the agent can be saved.
             dtype: of the weights. Small updates vanish in 16 bits, so that float32 is the default.
@@ -150,28 +148,22 @@ class LMAgent:
         Raises:
             FileNotFoundError: where the name is a folder without a model, or no folder at all, or
                 where the base of an adapter is not there.
-            ImportError: where peft is needed and not installed.
-            ValueError: where `lora` is given for a folder that has an adapter.
+            ImportError: where peft or bitsandbytes is needed and not installed.
+            TypeError: where `lora` or `quantization_config` is of another class.
+            ValueError: where `lora` is given for a folder that has an adapter, or
+                `quantization_config` for a GGUF file or a device that it cannot be on.
         """
-        saved = name_or_path if gguf_file is None and is_adapter_folder(name_or_path) else None
-        if saved is not None and lora is not None:
+        source = Source(name_or_path, revision, gguf_file, quantization_config)
+        if lora is not None and source.adapter is not None:
             raise ValueError(
-                f"Expected a model for lora=, got the adapter in {saved}, which has settings of "
-                "its own; leave lora out."
+                f"Expected a model for lora=, got the adapter in {source.adapter}, which has "
+                "settings of its own; leave lora out."
             )
-        base = name_or_path if saved is None else base_of_adapter(saved)
-        if gguf_file is None:
-            _check_folder(base)
-        source = {"revision": revision} if gguf_file is None else {"gguf_file": gguf_file}
-        own = saved is not None and (Path(saved) / "tokenizer_config.json").exists()
-        tokenizer = AutoTokenizer.from_pretrained(saved if own else base, **source)
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **source)
-        if gguf_file is not None:
-            model = _ordinary(model)
-        model = model.to(device or default_device())
-        if saved is not None or lora is not None:
+        model, tokenizer = load(source, dtype, device or default_device())
+        adapter = lora if source.adapter is None else source.adapter
+        if adapter is not None:
             kwargs["adapter"] = kwargs.get("adapter") or "default"
-            _attach(model, kwargs["adapter"], saved or lora, kwargs.get("seed"))
+            _attach(model, kwargs["adapter"], adapter, kwargs.get("seed"))
         return cls(model, tokenizer, **kwargs)
 
     @property
@@ -189,6 +181,11 @@ class LMAgent:
         if stop is None:
             return frozenset()
         return frozenset([stop] if isinstance(stop, int) else stop)
+
+    @property
+    def stops(self) -> Stops:
+        """All that ends a completion: `stop_ids`, and the settings' stop strings."""
+        return Stops(self.stop_ids, self._stops)
 
     @property
     def context_length(self) -> int | None:
@@ -293,6 +290,41 @@ class LMAgent:
             ValueError: where there are contexts although `history` is "none", not one for each
                 observation, or without token ids of the model; where a prompt does not fit.
         """
+        prompts = self.prompts(observations, num_generations, contexts)
+        if not prompts:
+            return [[] for _ in observations]
+        if self._kept is not None:
+            self._kept.refresh(self.policy_version)
+        with decoding(self.model, self.generation, [self.adapter] * len(prompts)):
+            sampled = sample(
+                self.model,
+                prompts,
+                self.generation,
+                self.stops,
+                self.uniforms(len(prompts), seed),
+                self._kept,
+            )
+        return self.completions(prompts, sampled, num_generations)
+
+    def prompts(
+        self,
+        observations: Sequence[str],
+        num_generations: int,
+        contexts: Sequence[Completion | None] | None,
+    ) -> list[tuple[int, ...]]:
+        """Return the token ids of what `act` reads, one row for each answer.
+
+        Args:
+            observations: (B,) as for `act`.
+            num_generations: G.
+            contexts: as for `act`.
+
+        Returns:
+            (B G,) rows, observation by observation.
+
+        Raises:
+            ValueError: as `act`.
+        """
         check_request(observations, num_generations)
         if contexts is not None and self.history == "none":
             raise ValueError(
@@ -305,13 +337,37 @@ class LMAgent:
         check_contexts(contexts, len(observations), rows)
         seen = list(zip(observations, contexts, strict=True))
         encoded = {pair: self.encode(*pair) for pair in dict.fromkeys(seen)}
-        prompts = [encoded[pair] for pair in seen for _ in range(num_generations)]
-        if not prompts:
-            return [[] for _ in observations]
+        return [encoded[pair] for pair in seen for _ in range(num_generations)]
+
+    def uniforms(self, num_rows: int, seed: int | None) -> Tensor:
+        """Draw the random numbers that some rows are sampled with.
+
+        Args:
+            num_rows: R.
+            seed: of all of them; None goes on with the agent's own randomness.
+
+        Returns:
+            (R, max_new_tokens) float64 in [0, 1), on the CPU.
+        """
         generator = self._generator
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        sampled = self._sample(prompts, generator)
+        shape = (num_rows, self.generation.max_new_tokens)
+        return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+    def completions(
+        self, prompts: Sequence[tuple[int, ...]], sampled: Sequences, num_generations: int
+    ) -> list[list[Completion]]:
+        """Return what was sampled as `act` does.
+
+        Args:
+            prompts: (B G,) what `prompts` returned.
+            sampled: (B G,) ids and log-probabilities.
+            num_generations: G.
+
+        Returns:
+            (B,) lists of (G,) completions.
+        """
         completions = [
             self._completion(prompt, ids, log_probs)
             for prompt, ids, log_probs in zip(prompts, sampled.ids, sampled.log_probs, strict=True)
@@ -321,30 +377,10 @@ class LMAgent:
             for start in range(0, len(completions), num_generations)
         ]
 
-    def _sample(self, prompts: Sequence[tuple[int, ...]], generator: torch.Generator) -> Sequences:
-        training = self.model.training
-        if training:  # walks all modules, so that it is not done for nothing
-            self.model.eval()
-        try:
-            if self._kept is not None:
-                self._kept.refresh(self.policy_version)
-            with (
-                activated(self.model, self.adapter),
-                precision(self.model.device, self.generation),
-                packed_linears(self.model, self.adapter, self.generation, num_rows=len(prompts)),
-            ):
-                return sample(
-                    self.model,
-                    prompts,
-                    self.generation,
-                    self.stop_ids,
-                    generator,
-                    self._kept,
-                    self._stops,
-                )
-        finally:
-            if training:
-                self.model.train()
+    @property
+    def keeps_caches(self) -> bool:
+        """Whether keys and values are kept from one `act` to the next."""
+        return self._kept is not None
 
     @contextmanager
     def keeping_caches(self) -> Iterator[None]:
@@ -364,11 +400,43 @@ class LMAgent:
         finally:
             self._kept = outer
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def merged(self) -> Self:
+        """Return an agent with the adapter in the weights, and nothing but those: for deployment.
+
+        Its model is a copy of the base, which stays as it is; it draws what this agent would, up to
+        rounding.
+
+        Raises:
+            ValueError: where the agent has no adapter, or the base is quantised.
+        """
+        if self.adapter is None:
+            raise ValueError(
+                "Expected an agent with an adapter to merge, got one without; its model is ready "
+                "as it is."
+            )
+        twin = copy.copy(self)
+        twin.model = merged_model(self.model, self.adapter)
+        twin.adapter = None
+        twin.version = PolicyVersion(self.version.value)
+        twin._kept = None
+        twin._generator = self._generator.clone_state()
+        return twin
+
+    def save_pretrained(self, folder: str | Path, *, merge: bool = False) -> None:
         """Write model and tokenizer into a folder that plain transformers loads.
 
         Of an agent with an adapter that alone is written, in a folder that peft loads.
+
+        Args:
+            folder: is made where it is not there.
+            merge: write a whole model with the adapter in its weights; see `merged`.
+
+        Raises:
+            ValueError: as `merged`.
         """
+        if merge:
+            self.merged().save_pretrained(folder)
+            return
         if self.adapter is None:
             save_base(self.model, folder)
         else:
@@ -441,37 +509,3 @@ def _attach(
         load_adapter(model, adapter, lora)
     else:
         add_adapter(model, adapter, lora, torch.Generator().seed() if seed is None else seed)
-
-
-def _check_folder(name_or_path: str | Path) -> None:
-    path = Path(name_or_path)
-    looks_local = isinstance(name_or_path, Path) or str(name_or_path).startswith(("/", ".", "~"))
-    if path.is_dir() and not (path / "config.json").exists():
-        files = [*path.glob("*/config.json"), *path.glob("*/adapter_config.json")]
-        inside = sorted({child.parent.name for child in files})
-        hint = f"; the folders {inside} in it have one" if inside else ""
-        raise FileNotFoundError(
-            f"Expected a folder with a model and its config.json, got {path}{hint}."
-        )
-    if looks_local and not path.exists():
-        raise FileNotFoundError(f"Expected a folder with a model, got {path}, which is not there.")
-
-
-def default_device() -> str:
-    """Return where models go unless told otherwise: a GPU if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _ordinary(model: PreTrainedModel) -> PreTrainedModel:
-    """Copy dequantised weights into a model that transformers does not count as quantised.
-
-    transformers marks models loaded from GGUF and refuses to save them, although their weights
-    are ordinary tensors.
-    """
-    config = copy.deepcopy(model.config)
-    config.quantization_config = None
-    plain = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
-    plain.load_state_dict(model.state_dict())
-    plain.tie_weights()
-    plain.generation_config = model.generation_config
-    return plain.eval()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from motet.agents.adapters import merged_weight
 from motet.agents.generation import GenerationConfig
 from motet.agents.precision import has_bf16
+from motet.agents.watched import is_watched
 
 # A batch must run for this many steps before reordering pays.
 _MIN_STEPS = 16
@@ -89,7 +90,7 @@ def _can_pack(layer: nn.Module, *, bf16: bool) -> bool:
     dtype = linear.weight.dtype
     if linear is not layer:
         # 16 bits would round away what an adapter adds: its parts are packed one by one then
-        return dtype == torch.float32 and not bf16 and not any(map(_is_watched, _parts(layer)))
+        return dtype == torch.float32 and not bf16 and not any(map(is_watched, _parts(layer)))
     if bf16 or dtype == torch.bfloat16:
         return dtype in (torch.float32, torch.bfloat16) and has_bf16(linear.weight.device)
     return dtype == torch.float32
@@ -97,12 +98,6 @@ def _can_pack(layer: nn.Module, *, bf16: bool) -> bool:
 
 def _parts(layer: nn.Module) -> Iterator[nn.Module]:
     return (part for part in layer.modules() if part is not layer)
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Tell whether somebody changes or sees what a module computes."""
-    hooks = module._forward_pre_hooks or module._forward_hooks
-    return "forward" in module.__dict__ or bool(hooks)
 
 
 def _has_onednn() -> bool:

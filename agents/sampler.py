@@ -22,11 +22,25 @@ from motet.agents.cache_traits import cache_argument, new_cache
 from motet.agents.distribution import draw
 from motet.agents.generation import GenerationConfig
 from motet.agents.kept_caches import KeptCaches
+from motet.agents.mixed_adapters import RowAdapters
 from motet.agents.stop_strings import StopStrings
 
 # Finished rows are dropped when at most this share of the batch still runs: dropping copies the
 # key-value cache, which costs about as much as a decode step.
 _COMPACT_BELOW = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends a completion; its tokens are part of it.
+
+    Attributes:
+        ids: tokens.
+        strings: texts.
+    """
+
+    ids: frozenset[int]
+    strings: StopStrings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +50,19 @@ class Sequences:
     ids: list[list[int]]
     log_probs: list[list[float]]
 
+    def __getitem__(self, rows: slice) -> "Sequences":
+        return Sequences(self.ids[rows], self.log_probs[rows])
+
 
 @torch.no_grad()
 def sample(
     model: PreTrainedModel,
     prompts: Sequence[tuple[int, ...]],
     generation: GenerationConfig,
-    stop_ids: frozenset[int],
-    generator: torch.Generator,
+    stops: Stops,
+    uniforms: Tensor,
     kept: KeptCaches | None = None,
-    stop_strings: StopStrings | None = None,
+    mixed: RowAdapters | None = None,
 ) -> Sequences:
     """Sample one completion for each prompt; equal prompts share their prefill.
 
@@ -53,10 +70,10 @@ def sample(
         model: a causal language model in evaluation mode.
         prompts: (B,) token ids, none of them empty.
         generation: sampling settings.
-        stop_ids: tokens that end a completion; they are part of it.
-        generator: source of the uniform numbers, on the CPU.
+        stops: what ends a completion.
+        uniforms: (B, max_new_tokens) float64 in [0, 1), on the CPU: what each draw is made of.
         kept: rows of former calls to go on from, and where to keep those of this one.
-        stop_strings: texts that end a completion; their tokens are part of it.
+        mixed: the adapter of each prompt where they have several; nothing is kept then.
 
     Returns:
         (B,) completions in the order of the prompts.
@@ -65,14 +82,13 @@ def sample(
         FloatingPointError: where the model's logits are not finite.
         ValueError: where one row alone needs more than `max_cache_gib`.
     """
-    shape = (len(prompts), generation.max_new_tokens)
-    uniforms = torch.rand(shape, generator=generator, dtype=torch.float64)
     ids: list[list[int]] = [[] for _ in prompts]
     log_probs: list[list[float]] = [[] for _ in prompts]
     ended = [False] * len(prompts)
     text_ends = [b""] * len(prompts)
     for chunk in batches(model, prompts, generation, kept):
-        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, kept)
+        own = None if mixed is None else mixed.of_rows(chunk)
+        decoder = _Decoder(model, [prompts[i] for i in chunk], generation, kept, own)
         for step in range(generation.max_new_tokens):
             rows = torch.tensor(chunk)[decoder.rows]
             tokens, chosen = decoder.draw(uniforms[rows, step])
@@ -83,9 +99,9 @@ def sample(
                     continue
                 ids[row].append(token)
                 log_probs[row].append(log_prob)
-                ended[row] = token in stop_ids
-                if stop_strings is not None and not ended[row]:
-                    text_ends[row], ended[row] = stop_strings.follow(text_ends[row], ids[row])
+                ended[row] = token in stops.ids
+                if stops.strings is not None and not ended[row]:
+                    text_ends[row], ended[row] = stops.strings.follow(text_ends[row], ids[row])
             last = step == generation.max_new_tokens - 1
             if last or not decoder.advance(tokens, torch.tensor([ended[i] for i in rows.tolist()])):
                 break
@@ -104,13 +120,17 @@ class _Decoder:
         prompts: Sequence[tuple[int, ...]],
         generation: GenerationConfig,
         kept: KeptCaches | None = None,
+        mixed: RowAdapters | None = None,
     ) -> None:
         self._model = model
         self._generation = generation
         self.rows = torch.arange(len(prompts))
-        distinct = list(dict.fromkeys(prompts))
-        index = {prompt: i for i, prompt in enumerate(distinct)}
-        expand = torch.tensor([index[prompt] for prompt in prompts], device=model.device)
+        self._mixed = mixed
+        # adapters read the same prompt each for themselves
+        read = list(zip([-1] * len(prompts) if mixed is None else mixed.of, prompts, strict=True))
+        index = {key: i for i, key in enumerate(dict.fromkeys(read))}
+        expand = torch.tensor([index[key] for key in read], device=model.device)
+        distinct = [prompt for _, prompt in index]
         starts = [0 if kept is None else kept.find(prompt) for prompt in distinct]
         behind = max(starts)
         ahead = max(len(prompt) - start for prompt, start in zip(distinct, starts, strict=True))
@@ -133,12 +153,16 @@ class _Decoder:
         self._prompts = prompts
         self._prompt_width = longest
         self._read: list[list[int]] = [[] for _ in prompts]  # tokens fed after the prompt, by row
+        if mixed is not None:
+            mixed.use([adapter for adapter, _ in index])
         logits = self._forward(ids.to(model.device), mask, positions)
         self._logits = logits[expand]
         self._mask = mask[expand]
         self._positions = positions[expand, -1:]
         self._done = torch.zeros(len(prompts), dtype=torch.bool)
         self._cache.batch_select_indices(expand)
+        if mixed is not None:
+            mixed.use(mixed.of)
 
     def draw(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Return the next token of each running row and its log-probability, both (B,).
@@ -179,6 +203,8 @@ class _Decoder:
         keep = (~self._done).nonzero().squeeze(-1)
         self._leave(keep)
         self.rows = self.rows[keep]
+        if self._mixed is not None:
+            self._mixed.use([self._mixed.of[row] for row in self.rows.tolist()])
         self._done = self._done[keep]
         keep = keep.to(tokens.device)
         self._mask = self._mask[keep]

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from motet.agents import Agent, LMAgent
-from motet.agents.lm_agent import default_device
+from motet.agents.loading import default_device
 from motet.algos.config import TrainerConfig
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.envs import RewardProcessor, TextEnv

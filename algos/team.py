@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from motet.agents import Agent, LMAgent
 from motet.agents.adapters import activated, adapter_names, adapter_parameters
 from motet.agents.agent import GreedyAgent
+from motet.agents.quantization import is_quantized
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,12 @@ def _is_trained(name: str, agent: Agent) -> bool:
             f"Expected an adapter for {name}, or frozen=True, got the plain base of the adapters "
             f"{others}: training it would change them. Give it one of its own with "
             "agent.with_adapter(name), or load the model twice."
+        )
+    if is_quantized(agent.model):
+        raise ValueError(
+            f"Expected an adapter for {name}, or frozen=True, got weights in 4 or 8 bits, which "
+            "cannot be trained. Give it an adapter with agent.with_adapter(name), or load the "
+            "model without quantization_config."
         )
     return any(weight.requires_grad for weight in agent.model.parameters())
 

@@ -6,12 +6,14 @@ those are all that is trained and saved. Needs `pip install "motet[lora]"`.
 Run it with:
     python examples/lora_team.py
     python examples/lora_team.py --model Qwen/Qwen2.5-0.5B --agent-learning-rate 1e-4
+    python examples/lora_team.py --load-in-4bit    # needs `pip install "motet[quantization]"`
 """
 
 from pathlib import Path
 
 import tyro
 from peft import LoraConfig
+from transformers import BitsAndBytesConfig
 
 from motet import agents, algos, envs
 from motet.agents.adapters import adapter_parameters
@@ -22,6 +24,7 @@ def main(
     num_updates: int = 8,
     rank: int = 8,
     agent_learning_rate: float = 1e-2,
+    load_in_4bit: bool = False,
     output_dir: Path | None = None,
 ) -> None:
     """Train the adapters, and compare the writers with what they were on held-out instructions.
@@ -31,14 +34,20 @@ def main(
         num_updates: updates of each adapter, every one on all ten instructions.
         rank: of the adapters; a layer's weight gets rank * (inputs + outputs) new numbers.
         agent_learning_rate: about ten times that of training all weights.
+        load_in_4bit: hold the base in 4 bits.
         output_dir: where to put a folder for each adapter, which peft loads.
     """
     env = envs.make("story-length-ratio-v0")
     held_out = envs.make("story-length-ratio-v0", split="eval")
     short = agents.GenerationConfig(max_new_tokens=64)
     path = agents.pocket_path() if model == "pocket" else model
-    base = agents.LMAgent.from_pretrained(path, generation=short, seed=0)
-    size = sum(weight.numel() for weight in base.model.parameters())
+    base = agents.LMAgent.from_pretrained(
+        path,
+        quantization_config=BitsAndBytesConfig(load_in_4bit=True) if load_in_4bit else None,
+        generation=short,
+        seed=0,
+    )
+    size = base.model.num_parameters()
 
     lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     team = {name: base.with_adapter(name, lora) for name in env.possible_agents}

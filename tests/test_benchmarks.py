@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import adapter_memory
+import bench_adapters
 import bench_env
 import bench_gpu
 import bench_learning
 import bench_peers
 import bench_scaling
 import pytest
+from adapter_memory import Held
 from bench_learning import Time, learning_target, time_of
 from bench_scaling import (
     BASE,
@@ -36,12 +39,21 @@ from training_targets import Target, print_targets, training_targets
 from training_task import reward_of
 from training_work import Measured, Work, refuse
 
+from motet.agents import LMAgent
 from motet.agents.embedded import pocket_path
 from motet.envs.story_length_ratio import PROMPTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PARSERS = [
-    module.parse for module in (bench_env, bench_peers, bench_learning, bench_scaling, bench_gpu)
+    module.parse
+    for module in (
+        bench_env,
+        bench_peers,
+        bench_learning,
+        bench_scaling,
+        bench_adapters,
+        bench_gpu,
+    )
 ]
 RATES = Rates(gemm_flops=1e9, copy_bytes=4e8, body_parameters=900, head_parameters=100)
 WORK = Work(
@@ -460,9 +472,42 @@ def test_the_gpu_runs_the_same_sides_on_its_device() -> None:
     assert len({(case.name, case.work.num_turns) for case in cases}) == len(cases)
 
 
+def test_the_share_of_one_more_agent_is_between_the_smallest_and_the_largest_team() -> None:
+    held = {
+        ("adapters", 1): Held(100 * 2**20, 10 * 2**20, 0),
+        ("adapters", 8): Held(114 * 2**20, 17 * 2**20, 0),
+        ("copies", 1): Held(100 * 2**20, 200 * 2**20, 0),
+    }
+    # (131 - 110) / 7 = 3 of 300
+    assert bench_adapters.share_of_base(held) == (
+        "One more agent takes 3.0 MiB as an adapter and 300.0 as a copy: 1.0%."
+    )
+
+
+def test_teams_are_weighed_as_they_are() -> None:
+    folder = str(pocket_path())
+    adapters, copies = (adapter_memory.main(folder, kind, 2) for kind in ("adapters", "copies"))
+    base = LMAgent.from_pretrained(folder, device="cpu").model
+    own = sum(weight.numel() * 4 for weight in base.parameters())
+    assert copies.weights == 2 * own
+    # AdamW has two numbers for each weight, and a counter for each tensor
+    assert copies.optimizer == pytest.approx(2 * copies.weights, rel=1e-3)
+    trained = adapters.weights - own
+    assert 0 < trained < own
+    assert adapters.optimizer == pytest.approx(2 * trained, rel=1e-2)
+
+
+def test_agents_are_timed_apart_and_mixed() -> None:
+    (row, *others) = bench_adapters.decoded(str(pocket_path()), 2, 1, 1, rows_each=(2,))
+    assert len(others) == 3
+    assert (row.num_agents, row.rows, len(row.apart), len(row.mixed)) == (2, 2, 1, 1)
+    assert row.gain > 0
+
+
 def test_the_makefile_has_a_target_for_each() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for name in ("bench-env", "bench", "bench-learning", "bench-scaling", "bench-gpu"):
+    names = ("-env", "", "-learning", "-scaling", "-adapters", "-gpu")
+    for name in (f"bench{ending}" for ending in names):
         assert re.search(rf"^{name}: .*## .+$", text, re.M), name
     shown = subprocess.run(
         ["make", "--no-print-directory", "help"],

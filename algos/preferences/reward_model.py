@@ -21,7 +21,7 @@ from transformers import (
 
 from motet.agents import LMAgent
 from motet.agents.adapter_files import plain_copy
-from motet.agents.lm_agent import default_device
+from motet.agents.loading import default_device
 
 Overflow = Literal["raise", "truncate"]
 

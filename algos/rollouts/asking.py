@@ -1,7 +1,8 @@
 """Ask the agents of a team, each distinct one once for all that it is asked at the same time.
 
 Wide batches are where the speed of a language model is: one object under several names, and all
-nodes of all rows, go into one `act`.
+nodes of all rows, go into one `act`, and agents over one model into one batch where it pays
+(`motet.agents.side_by_side`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from motet.agents import Agent, Completion
-from motet.agents.agent import TeamAgent, wants_contexts
+from motet.agents.agent import TeamAgent
+from motet.agents.side_by_side import Request, act_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +55,22 @@ def ask(
     asked: dict[int, list[int]] = {}
     for place, question in enumerate(questions):
         asked.setdefault(id(agents[question.name]), []).append(place)
-    answers: list[tuple[Completion, ...]] = [()] * len(questions)
+    requests = []
     for places, seed in zip(asked.values(), seeds.spawn(len(asked)), strict=True):
         agent = agents[questions[places[0]].name]
         _check_asked(agent, [questions[place].name for place in places])
-        told: dict[str, Any] = {}
-        if wants_contexts(agent):
-            told["contexts"] = [questions[place].context for place in places]
-        groups = agent.act(
-            [questions[place].observation for place in places],
-            num_generations,
-            seed=int(seed.generate_state(1)[0]),
-            **told,
+        requests.append(
+            Request(
+                agent,
+                [questions[place].observation for place in places],
+                int(seed.generate_state(1)[0]),
+                [questions[place].context for place in places],
+            )
         )
-        _check_answers(agent, groups, len(places), num_generations)
+    answers: list[tuple[Completion, ...]] = [()] * len(questions)
+    found = act_all(requests, num_generations)
+    for request, places, groups in zip(requests, asked.values(), found, strict=True):
+        _check_answers(request.agent, groups, len(places), num_generations)
         for place, group in zip(places, groups, strict=True):
             answers[place] = tuple(group)
     return answers
