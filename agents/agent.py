@@ -107,6 +107,15 @@ class GreedyAgent(Agent, Protocol):
 
 
 @runtime_checkable
+class DescribedAgent(Agent, Protocol):
+    """An agent that says what it acts by, so that a run that goes on can tell it from another."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings by name, as texts that are equal where they are; none is a secret."""
+
+
+@runtime_checkable
 class TeamAgent(Agent, Protocol):
     """An agent that says for whom it acts: where that is several, it is asked for all at once.
 

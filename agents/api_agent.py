@@ -9,8 +9,10 @@ metrics of lengths and of cut completions are of agents that have.
 """
 
 import copy
+import json
 import os
 import urllib.parse
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -66,6 +68,7 @@ class APIAgent:
     Raises:
         ImportError: where the library is missing.
         ValueError: where the key is missing, the URL is none, or settings cannot be sent.
+        TypeError: where `extra_body` is no JSON.
 
     Attributes:
         model: name of the model.
@@ -112,12 +115,26 @@ class APIAgent:
         self._stream = stream
         self._limits = limits or APILimits()
         self._ledger = Ledger(budget or APIBudget())
-        self._dialect = Dialect(model, chat=chat, openai=self.host == _host(_OPENAI))
+        self._dialect = Dialect(
+            model, chat=chat, openai=self.host == _host(_OPENAI), extra_body=self._extra_body
+        )
 
     @property
     def usage(self) -> APIUsage:
         """What the agent has spent so far, together with those that `greedy` made of it."""
         return self._ledger.usage
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it acts by, but for the host, which may move; see `DescribedAgent`."""
+        return {
+            "model": self.model,
+            "generation": str(self.generation),
+            "history": self.history,
+            "chat": str(self._dialect.chat),
+            "system_prompt": repr(self._system_prompt),
+            "extra_body": f"{zlib.crc32(json.dumps(self._extra_body).encode()):08x}",
+        }
 
     def greedy(self) -> Self:
         """Return an agent that asks for temperature 0, with the same budget."""

@@ -109,7 +109,8 @@ class LMAgent:
         self._conversation = conversation
         self._overflow = overflow
         self._kept: KeptCaches | None = None  # while caches are kept, and for these weights only
-        self._stops = self._stop_strings()
+        self._stops: StopStrings | None = None
+        self._stop_strings()  # refused here rather than when it acts
         self._generator = torch.Generator()
         if seed is None:
             self._generator.seed()
@@ -185,7 +186,7 @@ class LMAgent:
     @property
     def stops(self) -> Stops:
         """All that ends a completion: `stop_ids`, and the settings' stop strings."""
-        return Stops(self.stop_ids, self._stops)
+        return Stops(self.stop_ids, self._stop_strings())
 
     @property
     def context_length(self) -> int | None:
@@ -194,12 +195,22 @@ class LMAgent:
         length: int | None = getattr(config, "max_position_embeddings", None)  # not all have it
         return length
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it acts by besides weights and tokenizer; see `DescribedAgent`."""
+        return {
+            "generation": str(self.generation),
+            "history": self.history,
+            "chat_template": str(self._conversation.chat_template),
+            "system_prompt": repr(self._conversation.system_prompt),
+            "overflow": self._overflow,
+        }
+
     def with_generation(self, **changes: Any) -> Self:
         """Return an agent with the same weights and other sampling settings."""
         twin = copy.copy(self)
         twin.generation = replace(self.generation, **changes)
-        if twin.generation.stop_strings != self.generation.stop_strings:
-            twin._stops = twin._stop_strings()
+        twin._stop_strings()  # refused here rather than when it acts
         twin._kept = None
         return twin
 
@@ -448,7 +459,8 @@ class LMAgent:
     ) -> Completion:
         stopped = ids[-1] in self.stop_ids
         text = self.tokenizer.decode(ids[:-1] if stopped else ids, skip_special_tokens=True)
-        found = None if self._stops is None else self._stops.find(text)
+        stops = self._stop_strings()
+        found = None if stops is None else stops.find(text)
         if found is not None:
             text, stopped = text[:found], True
         return Completion(
@@ -461,8 +473,13 @@ class LMAgent:
         )
 
     def _stop_strings(self) -> StopStrings | None:
+        """Return what finds the stop strings: made once, and anew for another `generation`."""
         strings = self.generation.stop_strings
-        return None if strings is None else StopStrings(self.tokenizer, strings)
+        if strings is None:
+            return None
+        if self._stops is None or self._stops.strings != strings:
+            self._stops = StopStrings(self.tokenizer, strings)
+        return self._stops
 
     def _start_id(self) -> int:
         """Token to start from where a prompt has none: a model cannot read nothing."""

@@ -159,8 +159,9 @@ def _joins(tokenizer: PreTrainedTokenizerBase) -> bool:
     if "Fuse" not in kinds:
         return False  # tokens are joined with spaces, or as the last part says
     fuse = kinds.index("Fuse")
+    bytes_begin = kinds.index("ByteFallback") if "ByteFallback" in kinds else fuse
     return all(
-        (kind == "Replace" and "String" in part["pattern"] and i < fuse)
+        (kind == "Replace" and "String" in part["pattern"] and i < min(bytes_begin, fuse))
         or (kind == "ByteFallback" and i < fuse)
         or kind == "Fuse"
         or (kind == "Strip" and i > fuse and part["stop"] == 0)

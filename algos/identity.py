@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from motet.agents import Agent, LMAgent
+from motet.agents.agent import DescribedAgent
 from motet.algos.rollouts.collect import ParallelTextEnv
 from motet.algos.streaming import stream_of
 from motet.algos.updates.update import PolicyUpdater
@@ -73,10 +74,11 @@ def _of_team(samplers: Mapping[str, Agent], updaters: Sequence[PolicyUpdater]) -
     parts = {}
     for name, agent in samplers.items():
         parts[name] = type(agent).__name__
+        if isinstance(agent, DescribedAgent):
+            parts |= {f"{what} of {name}": told for what, told in agent.settings.items()}
         if not isinstance(agent, LMAgent):
             continue
-        own = f"policy of {policy_of[name]}" if name in policy_of else "frozen"
-        parts[name] = f"{own}, {agent.generation}"
+        parts[name] = f"policy of {policy_of[name]}" if name in policy_of else "frozen"
         kept = [weight for weight in agent.model.parameters() if id(weight) not in trained]
         if kept and id(agent.model) not in known:
             known[id(agent.model)] = digest(kept)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from motet.agents.agent import FinishReason
 from motet.agents.endpoints.errors import Trouble, of_broken, of_event, shown
@@ -92,7 +92,7 @@ class Answer:
             self.choices.setdefault(where, Choice()).add(piece)
         usage = told.get("usage") or {}
         prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        if isinstance(prompt, int) and isinstance(completion, int) and prompt + completion >= 0:
+        if _is_count(prompt) and _is_count(completion) and prompt + completion > 0:
             self.tokens = (prompt, completion)
         return None
 
@@ -102,6 +102,11 @@ class Answer:
         return bool(self.choices) and all(
             choice.finish_reason is not None for choice in self.choices.values()
         )
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Tell whether an endpoint has counted: no number below 0, which would give budget back."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _said(piece: Mapping[str, Any]) -> Mapping[str, Any]:

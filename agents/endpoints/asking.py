@@ -175,6 +175,11 @@ class Asking:
         """Put completions where they belong; one that is none ends the asking."""
         before = self._request.conversations[place]
         choices = [answer.choices[index] for index in sorted(answer.choices)]
+        if not choices:
+            streams = ", or leave stream=False" if self._request.stream else ""
+            advice = f"change the prompt, or the endpoint{streams}"
+            self._fail(Trouble("an answer without a choice", advice))
+            return
         for k, choice in zip(wanted, choices, strict=False):  # some give fewer, some give more
             completion = choice.read()
             if isinstance(completion, Trouble):

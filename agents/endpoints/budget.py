@@ -1,10 +1,11 @@
 """What an agent may spend, and what it has spent: checked before a request, not after it.
 
 Nobody knows beforehand how many tokens a request will take. Before it is sent it claims the most
-that it can: a token for each byte of its prompt and something for what a chat template adds, and
-`max_new_tokens` for each completion. When it has come back the claim gives way to what the endpoint
-has counted. A request that does not fit waits while others are in flight, since most of what they
-have claimed comes back; where it still does not fit, it is not sent.
+that it can: a token for each byte of its prompt (and of `extra_body`, which may hold a schema),
+something for what a chat template adds, and `max_new_tokens` for each completion. When it has come
+back the claim gives way to what the endpoint has counted. A request that does not fit waits while
+others are in flight, since most of what they have claimed comes back; where it still does not fit,
+it is not sent.
 """
 
 import threading

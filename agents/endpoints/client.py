@@ -64,8 +64,6 @@ class Client:
         if isinstance(answer, Trouble):
             got, told = self._key.hidden_in(answer.got), self._key.hidden_in(answer.told)
             return replace(answer, got=got, told=told)
-        if not answer.choices:
-            return Trouble("an answer without a choice", "change the prompt, or the endpoint")
         return answer
 
     async def _in_time(self, body: Mapping[str, Any]) -> Answer | Trouble:
@@ -78,6 +76,8 @@ class Client:
             return self._trouble(error)
         except (json.JSONDecodeError, UnicodeDecodeError):
             return of_broken("what is no JSON")
+        except RecursionError:
+            return of_broken("JSON that is too deep to read")
 
     def _trouble(self, error: Any) -> Trouble:
         if isinstance(error, self._openai.APIStatusError):

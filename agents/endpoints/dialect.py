@@ -5,6 +5,7 @@ for an answer: the request is sent again without it, and so are all later ones.
 """
 
 import dataclasses
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ _OWN = frozenset(
         "max_completion_tokens",
         "tools",
         "functions",
+        "best_of",  # completions that are paid for and never seen
     ]
 )
 # A token stands for a byte at least. Templates add the roles, and some a message of their own.
@@ -46,6 +48,7 @@ def check_sendable(generation: GenerationConfig, extra_body: Mapping[str, Any]) 
 
     Raises:
         ValueError: with the settings, and what to do.
+        TypeError: where the further fields are no JSON.
     """
     for field in dataclasses.fields(generation):
         value = dataclasses.asdict(generation)[field.name]
@@ -59,8 +62,15 @@ def check_sendable(generation: GenerationConfig, extra_body: Mapping[str, Any]) 
     if wrong:
         raise ValueError(
             f"Expected other fields than the agent's own in extra_body, got {wrong}; set them by "
-            "the arguments of APIAgent and by its GenerationConfig."
+            "the arguments of APIAgent and by its GenerationConfig, or leave them out."
         )
+    try:
+        json.dumps(extra_body)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Expected extra_body of what JSON can hold, got {extra_body!r}; write numbers, texts, "
+            "lists and dicts."
+        ) from error
 
 
 class Dialect:
@@ -70,14 +80,18 @@ class Dialect:
         model: name of the model there.
         chat: whether it is asked for chat completions, or for the continuation of a text.
         openai: whether it is OpenAI's own, whose newer models know one name of a field alone.
+        extra_body: further fields of requests, which may put something into prompts.
 
     Attributes:
         takes_n: whether it gives several completions for one request.
         takes_seed: whether it takes a seed.
     """
 
-    def __init__(self, model: str, *, chat: bool, openai: bool) -> None:
+    def __init__(
+        self, model: str, *, chat: bool, openai: bool, extra_body: Mapping[str, Any]
+    ) -> None:
         self.model = model
+        self._most_extra_tokens = len(json.dumps(extra_body).encode()) if extra_body else 0
         self.chat = chat
         self.takes_n = True
         self.takes_seed = True
@@ -99,8 +113,9 @@ class Dialect:
     def most_prompt_tokens(self, prompt: list[dict[str, str]] | str) -> int:
         """Return the most tokens that a prompt can have."""
         if isinstance(prompt, str):
-            return len(prompt.encode()) + 1
+            return len(prompt.encode()) + 1 + self._most_extra_tokens
         content = sum(len(message["content"].encode()) for message in prompt)
+        content += self._most_extra_tokens
         return content + _TOKENS_OF_A_MESSAGE * len(prompt) + _TOKENS_OF_A_TEMPLATE
 
     def body(

@@ -10,6 +10,7 @@ from typing import Any
 from motet.agents.agent import Completion
 
 _AGAIN = (408, 409, 429)  # and 5xx: the next answer may be another
+_LATE = (408, 504, 524)  # somebody on the way has waited no longer; the model may have answered
 _NOT_CONNECTED = ("ConnectError", "ConnectTimeout")  # of the HTTP library: nothing was sent
 _LONGEST = 300
 
@@ -102,6 +103,7 @@ def of_status(status: int, body: object, headers: Mapping[str, str]) -> Trouble:
         "the account has no credit left: pay, or use another key" if spent else _advice(status),
         again=again,
         wait_s=_wait(headers) if again else None,
+        billed=status in _LATE,
         status=status,
         told=told,
     )

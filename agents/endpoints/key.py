@@ -2,6 +2,8 @@
 
 import os
 
+_PUBLIC = 8  # characters of a key's beginning that say no more than whose it is, as "sk-proj-"
+
 
 class Key:
     """The key of an endpoint, for as long as it is asked.
@@ -37,8 +39,16 @@ class Key:
         return self._value
 
     def hidden_in(self, text: str) -> str:
-        """Return a text without the key, which endpoints may repeat in what they tell."""
-        return text if self.variable is None else text.replace(self._value, "[key]")
+        """Return a text without the key, which endpoints may repeat in what they tell.
+
+        What they tell may have been cut in the middle of it, and ends with dots there.
+        """
+        if self.variable is None:
+            return text
+        text = text.replace(self._value, "[key]")
+        for length in range(len(self._value) - 1, _PUBLIC, -1):
+            text = text.replace(f"{self._value[:length]}...", "[key]...")
+        return text
 
     def __repr__(self) -> str:
         return f"Key({self.variable!r})"

@@ -2,9 +2,10 @@
 
 ReMax (Li et al. 2023, arXiv 2310.10505) subtracts it from the returns of what was sampled. From
 every node one more episode is played to its end, in which each language model takes its most likely
-token every time; agents of other kinds answer as they always do, and frozen language models are
-greedy too. Per turn all of these episodes together take one `act` of each distinct agent, and their
-joint actions go to the env in one call with the sampled ones.
+token every time, frozen ones and those behind an endpoint (temperature 0) too; agents of other
+kinds, a person say, answer as they always do. Per turn all of these episodes together take one
+`act` of each distinct agent, and their joint actions go to the env in one call with the sampled
+ones.
 
 Pitfall: an env that ends groups of siblings early judges a greedy joint action by itself, as in a
 loop of one's own. It may end where its siblings go on, and earns nothing then for the turns that it

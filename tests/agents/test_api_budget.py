@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from openai_stub import KEY, OpenAIStub, status
+from openai_stub import KEY, OpenAIStub, reply_with, status
 
 from motet.agents import (
     APIAgent,
@@ -125,6 +125,29 @@ def test_a_prompt_claims_a_token_for_each_byte(stub: OpenAIStub) -> None:
     )
     with pytest.raises(BudgetExceededError, match=f"up to {4 * 4 + 1 + 10}"):
         raw.act(["🌍" * 4])
+
+
+def test_further_fields_are_claimed_for_too(stub: OpenAIStub) -> None:
+    """A schema is a part of the prompt to the endpoint; here one of 41 bytes, as JSON."""
+    schema = {"guided_json": {"name": "é" * 2}}
+    kwargs = {"generation": SHORT, "budget": APIBudget(max_tokens=1)}
+    agent = APIAgent("m", base_url=stub.url, extra_body=schema, **kwargs)
+    with pytest.raises(BudgetExceededError, match=f"up to {1 + 16 + 128 + 10 + 41}"):
+        agent.act(["a"])
+    with pytest.raises(ValueError, match=r"got \['best_of'\]"):
+        APIAgent("m", base_url=stub.url, extra_body={"best_of": 4})
+    with pytest.raises(TypeError, match="extra_body of what JSON can hold"):
+        APIAgent("m", base_url=stub.url, extra_body={"when": object()})
+
+
+@pytest.mark.parametrize("told", [(-100, 100), (0, 0), (True, True), (5, None), (5, 2.5)])
+def test_a_count_that_is_none_gives_no_budget_back(stub: OpenAIStub, told: tuple) -> None:
+    counted = dict(zip(("prompt_tokens", "completion_tokens"), told, strict=True))
+    choice = {"index": 0, "finish_reason": "stop", "message": {"content": "x"}}
+    stub.plan(reply_with([choice], usage=counted))
+    agent = APIAgent("m", base_url=stub.url, generation=SHORT)
+    assert agent.act(["a"])[0][0].text == "x"
+    assert agent.usage == APIUsage(1, 0, 1, 1 + 16 + 128, 10)
 
 
 def test_threads_share_a_budget() -> None:

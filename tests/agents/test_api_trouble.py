@@ -81,6 +81,7 @@ def ask(stub: OpenAIStub, **kwargs: object) -> str:
         content(b"\xff\xfe{"),
         content(b"[]"),
         content(b"null"),
+        content(b"[" * 100_000),
         content(b"<html>502 Bad Gateway</html>", "text/html"),
         content(b'{"choices": "none"}'),
         content(b'{"choices": ["none"]}'),
@@ -235,6 +236,29 @@ def test_trouble_that_stays_is_told_with_how_often_it_was_tried(stub: OpenAIStub
     assert agent.usage == APIUsage(num_requests=4, num_retries=3)  # nobody bills a refusal
 
 
+@pytest.mark.parametrize(("code", "billed"), [(408, True), (504, True), (524, True), (503, False)])
+def test_what_somebody_on_the_way_gave_up_may_be_billed(
+    stub: OpenAIStub, code: int, billed: bool
+) -> None:
+    stub.plan(status(code))
+    agent = APIAgent("m", base_url=stub.url, limits=QUICK)
+    agent.act(["a"])
+    assert (agent.usage.num_requests, agent.usage.num_estimated) == (2, int(billed))
+    assert (agent.usage.completion_tokens >= 256) == billed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_without_a_choice_counts(stub: OpenAIStub, stream: bool) -> None:
+    stub.plan(reply_with([]))
+    agent = APIAgent("m", base_url=stub.url, stream=stream)
+    with pytest.raises(EndpointError, match="an answer without a choice") as raised:
+        agent.act(["a"])
+    assert ("or leave stream=False" in str(raised.value)) == stream
+    # what does not come as a stream is not read, and its count neither
+    assert agent.usage.num_estimated == int(stream)
+    assert agent.usage.prompt_tokens >= 1
+
+
 def test_an_endpoint_that_is_not_there_is_told_of() -> None:
     with socket.socket() as unused:  # bound, and nobody listens
         unused.bind(("127.0.0.1", 0))
@@ -328,6 +352,19 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 10
 
 
+def test_a_deadline_does_not_wait_for_the_name_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object, **__: object) -> None:
+        time.sleep(6)
+        raise socket.gaierror
+
+    agent = APIAgent("m", base_url="http://nobody.invalid/v1", limits=APILimits(deadline_s=0.5))
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    begun = time.monotonic()
+    with pytest.raises(DeadlineExceededError, match=r"got 0 of 1 within deadline_s=0\.5"):
+        agent.act(["a"])
+    assert time.monotonic() - begun < 4
+
+
 # --- the key --------------------------------------------------------------------------------------
 
 
@@ -369,6 +406,15 @@ def everything_about(error: BaseException) -> str:
             shown += f"{each!r} {each.args} {vars(each)}"
             seen += [cause for cause in (each.__cause__, each.__context__) if cause not in seen]
     return shown + repr(pickle.dumps(error))
+
+
+@pytest.mark.parametrize("before", range(300 - len(KEY), 301))
+def test_no_part_of_the_key_shows_where_what_is_told_is_cut(stub: OpenAIStub, before: int) -> None:
+    stub.plan(status(400, "x" * before + KEY))
+    with pytest.raises(EndpointError) as raised:
+        ask(stub)
+    assert KEY[:9] not in everything_about(raised.value)
+    assert "[key]" in str(raised.value) or before > 300 - 9
 
 
 @pytest.mark.parametrize("stream", [False, True])

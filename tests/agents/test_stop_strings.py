@@ -28,6 +28,14 @@ def pieces_and_bytes(*, strips: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
 
 
+def bytes_and_then_pieces() -> PreTrainedTokenizerFast:
+    """The same with the parts of its decoder in another order: bytes may spell the space's sign."""
+    tokenizer = pieces_and_bytes()
+    parts = [decoders.ByteFallback(), decoders.Replace("▁", " "), decoders.Fuse()]
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer
+
+
 def words_joined_by_spaces(decoder: Any = None, **kwargs: bool) -> PreTrainedTokenizerFast:
     words = ["[UNK]", "the", "end", "##s", "##en", ".", ",", "!", "a", "n't", "é"]
     tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
@@ -62,6 +70,7 @@ TOKENIZERS: dict[str, tuple[Callable[[], PreTrainedTokenizerBase], bool]] = {
     "added tokens": (with_added_tokens, True),
     "byte fallback": (pieces_and_bytes, True),
     "byte fallback, nothing stripped": (lambda: pieces_and_bytes(strips=False), True),
+    "byte fallback before the spaces": (bytes_and_then_pieces, False),
     "letters": (lambda: letter_agent().tokenizer, True),
     "word pieces": (lambda: words_joined_by_spaces(decoders.WordPiece()), False),
     "joined by spaces": (words_joined_by_spaces, False),
@@ -132,6 +141,13 @@ def test_the_token_that_completes_a_stop_string_is_found(name: str) -> None:
             across += all(string not in last for string in strings)
     assert found > 100
     assert across > 20 or name == "letters"
+
+
+def test_bytes_may_spell_what_a_decoder_replaces() -> None:
+    tokenizer = bytes_and_then_pieces()
+    ids = tokenizer.convert_tokens_to_ids(["<0xE2>", "<0x96>", "<0x81>", "a"])
+    assert tokenizer.decode(ids) == " a"
+    assert followed(StopStrings(tokenizer, (" a",)), ids) == 3
 
 
 def test_text_that_a_tokenizer_cannot_show_is_no_stop_string() -> None:
@@ -247,6 +263,16 @@ def test_a_twin_has_stop_strings_of_its_own() -> None:
     assert plain.act(PROMPTS, 4, seed=3) == tiny_agent(max_new_tokens=40).act(PROMPTS, 4, seed=3)
     again = plain.with_generation(stop_strings=tuple("etaoin"))
     assert again.act(PROMPTS, 4, seed=3) == agent.act(PROMPTS, 4, seed=3)
+
+
+def test_settings_that_are_put_in_the_place_of_others_count() -> None:
+    agent, settings = tiny_agent(), GenerationConfig(max_new_tokens=40, stop_strings=("e", "a"))
+    agent.generation = settings
+    assert agent.act(PROMPTS, 4, seed=3) == tiny_agent(
+        max_new_tokens=40, stop_strings=("e", "a")
+    ).act(PROMPTS, 4, seed=3)
+    agent.generation = GenerationConfig(max_new_tokens=40)
+    assert agent.act(PROMPTS, 4, seed=3) == tiny_agent(max_new_tokens=40).act(PROMPTS, 4, seed=3)
 
 
 @pytest.mark.parametrize(

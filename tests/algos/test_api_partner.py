@@ -130,6 +130,37 @@ def test_a_budget_ends_training_with_a_sentence(stub: OpenAIStub) -> None:
     assert len(stub.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "other"}, "model of agent_1: m there, other here"),
+        ({"system_prompt": "Hm."}, "system_prompt of agent_1: None there, 'Hm.' here"),
+        ({"generation": SHORT}, "generation of agent_1: .*max_new_tokens=256"),
+        ({"history": "append"}, "history of agent_1: none there, append here"),
+        ({"extra_body": {"top_k": 3}}, "extra_body of agent_1: "),
+        ({"chat": False}, "chat of agent_1: True there, False here"),
+    ],
+)
+def test_a_run_goes_on_with_the_same_partner_alone(
+    stub: OpenAIStub, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    def trainer_with(**options: Any) -> algos.MAGRPOTrainer:
+        partner = agents.APIAgent(**{"model": "m", "base_url": stub.url, **options})
+        team = {"agent_0": agents.pocket(generation=SHORT), "agent_1": partner}
+        config = algos.MAGRPOConfig(num_generations=2, num_train_epochs=1, progress_bar=False)
+        env = envs.make("story-length-ratio-v0")
+        trainer = algos.make("magrpo", env=env, agents=team, config=config)
+        assert isinstance(trainer, algos.MAGRPOTrainer)
+        return trainer
+
+    first = trainer_with()
+    first.save_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match=words):
+        trainer_with(**changes).train(resume_from=tmp_path)
+    moved = trainer_with(base_url=stub.url.replace("127.0.0.1", "localhost"))
+    moved.load_state_dict(first.state_dict())  # the same server under another name
+
+
 def test_a_team_of_nobody_with_weights_cannot_be_trained(stub: OpenAIStub) -> None:
     team = {"agent_0": agents.HumanAgent(), "agent_1": agents.APIAgent("m", base_url=stub.url)}
     with pytest.raises(ValueError, match="'agent_0': 'HumanAgent', 'agent_1': 'APIAgent'"):

@@ -271,6 +271,29 @@ def test_another_rate_or_stop_string_is_another_run(tmp_path: Path) -> None:
         other.train(resume_from=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"system_prompt": "Be long."},
+            "system_prompt of chat: 'Be brief.' there, 'Be long.' here",
+        ),
+        ({"chat_template": False, "system_prompt": None}, "chat_template of chat: True there"),
+        ({"history": "append"}, "history of chat: none there, append here"),
+        ({"overflow": "truncate_left"}, "overflow of chat: raise there, truncate_left here"),
+    ],
+)
+def test_another_way_to_read_prompts_is_another_run(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    trainer_of("magrpo").save_checkpoint(tmp_path)
+    team = mixed_team()
+    team[CHAT] = agent_with(chatml(), Olmo2Config, GENERATION[CHAT], **{**OF_CHAT, **changes})
+    other = algos.make("magrpo", task(), team, config_of("magrpo"))
+    with pytest.raises(ValueError, match=words):
+        other.train(resume_from=tmp_path)
+
+
 def test_what_is_saved_plays_as_it_did(tmp_path: Path) -> None:
     trainer = trainer_of("magrpo", num_train_epochs=1)
     trainer.train()
