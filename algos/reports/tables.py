@@ -22,8 +22,9 @@ _PLAIN = {
 # Equal to the reward where episodes have one turn.
 _OF_SEVERAL_TURNS = ("reward_mean", "return_mean", "final_reward_mean", "episode_length_mean")
 
-# What Markdown would read in a cell; brackets only where they make a link, as intervals have them.
-_SPECIAL = re.compile(r"[\\`*_<>|&~]|\](?=[(\[:])")
+# What Markdown would read in a cell: of brackets, which intervals have, those of links alone, and
+# of underscores, which agents' names have, those beside a word.
+_SPECIAL = re.compile(r"[\\`*<>|&~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])")
 
 _PAIRED = "Changes are paired by row."
 

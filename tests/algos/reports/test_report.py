@@ -95,6 +95,7 @@ def test_hostile_texts_in_cells_are_nothing_but_text() -> None:
         "**bold** _x_ `code` ~~gone~~",
         "[link](http://x) ![i](y) [z]: w",
         "&lt; &#124;",
+        "agent_0 _all_ __of__ it",
         "1.500 [-4.853, 7.853]",
     ]
     shown = (
@@ -105,6 +106,7 @@ def test_hostile_texts_in_cells_are_nothing_but_text() -> None:
     found = [html.unescape(each) for each in re.findall(r"<td>(.*?)</td>", shown)]
     assert found == [each for cell in cells for each in (cell, "end")]
     assert "\u202e" not in markdown_table(["x"], [["safe \u202egnp.exe"]])
+    assert "| agent_0 |" in markdown_table(["x"], [["agent_0"]])  # plain where it can be
 
 
 def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
