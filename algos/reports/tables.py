@@ -7,8 +7,8 @@ from pathlib import Path
 from motet.algos.evaluation import Evaluation
 from motet.algos.evaluations.intervals import Estimate
 from motet.algos.evaluations.summary import changes
-from motet.envs.transcript import visible
 from motet.algos.reports.drawing import TEXT_SIZE, new_figure, save_figure
+from motet.envs.transcript import visible
 
 _PLAIN = {
     "reward_mean": "reward, all turns",

@@ -29,8 +29,8 @@ class WandbLogger:
     Env steps are the metric `step`, which all others are drawn over: W&B's own counter would refuse
     a second entry at the same step, and a run that goes on from before its last entry.
 
-    Where `wandb.init` was called before, as by a sweep, metrics go to that run, whose end is left to
-    who began it.
+    Where `wandb.init` was called before, as by a sweep, metrics go to that run, whose end is left
+    to who began it.
 
     Args:
         **options: passed on to `wandb.init`: project, entity, name, config, dir, ...
