@@ -91,7 +91,9 @@ def difference_of_rows(
     """Return the mean of the first values less that of the second, with its t-interval over rows.
 
     What a row adds to both means cancels out: where both have the same rows and equally many
-    values of each, it is the paired t-interval over the differences of the rows' means.
+    values of each, it is the paired t-interval over the differences of the rows' means. Where they
+    have others, as those that reached a later turn, degrees of freedom are those of the one with
+    fewer rows, and there is no interval where that has one alone.
 
     Args:
         first: (K,) values and the row of each.
@@ -99,13 +101,14 @@ def difference_of_rows(
         confidence: share of such intervals that hold the true difference.
     """
     one, other = _ratio(*first), _ratio(*second)
-    rows = sorted({*one.influence, *other.influence})
-    apart = [one.influence.get(row, 0.0) - other.influence.get(row, 0.0) for row in rows]
     difference = one.mean - other.mean
-    if len(rows) == 1:
+    fewest = min(len(one.influence), len(other.influence))
+    if fewest == 1:
         return Estimate(difference, None)
+    own, others = one.unbiased(), other.unbiased()
+    apart = [own.get(row, 0.0) - others.get(row, 0.0) for row in sorted({*own, *others})]
     scale = max(map(abs, (*one.influence.values(), *other.influence.values(), difference)))
-    half = t_quantile((1 + confidence) / 2, len(rows) - 1) * _error(apart, scale)
+    half = t_quantile((1 + confidence) / 2, fewest - 1) * _error(apart, scale)
     return Estimate(difference, (difference - half, difference + half))
 
 
@@ -115,6 +118,11 @@ class _Ratio:
 
     mean: float
     influence: dict[int, float]
+
+    def unbiased(self) -> dict[int, float]:
+        """Return the influences of at least two rows, whose squares add up to the variance."""
+        factor = math.sqrt(len(self.influence) / (len(self.influence) - 1))
+        return {row: factor * moved for row, moved in self.influence.items()}
 
 
 def _ratio(values: Sequence[float], rows: Sequence[int]) -> _Ratio:
@@ -132,10 +140,9 @@ def _ratio(values: Sequence[float], rows: Sequence[int]) -> _Ratio:
     return _Ratio(mean, dict(zip(distinct.tolist(), moved, strict=True)))
 
 
-def _error(influence: Sequence[float], scale: float) -> float:
+def _error(unbiased: Sequence[float], scale: float) -> float:
     """Return the standard error; 0 where rows differ by no more than sums are rounded."""
-    num_rows = len(influence)
-    error = math.sqrt(num_rows / (num_rows - 1) * math.fsum(each**2 for each in influence))
+    error = math.sqrt(math.fsum(each**2 for each in unbiased))
     return error if error > 1e-12 * abs(scale) else 0.0
 
 
@@ -145,7 +152,7 @@ def _clustered(values: Sequence[float], rows: Sequence[int]) -> tuple[float, flo
     num_rows = len(ratio.influence)
     if num_rows == 1:
         return ratio.mean, 0.0, 1
-    return ratio.mean, _error([*ratio.influence.values()], ratio.mean), num_rows
+    return ratio.mean, _error([*ratio.unbiased().values()], ratio.mean), num_rows
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,5 +1,6 @@
 """Evaluations as tables: Markdown, and a picture of it."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from motet.algos.evaluation import Evaluation
 from motet.algos.evaluations.intervals import Estimate
 from motet.algos.evaluations.summary import changes
 from motet.algos.reports.drawing import TEXT_SIZE, new_figure, save_figure
+from motet.envs.transcript import visible
 
 _PLAIN = {
     "reward_mean": "reward, all turns",
@@ -20,13 +22,17 @@ _PLAIN = {
 # Equal to the reward where episodes have one turn.
 _OF_SEVERAL_TURNS = ("reward_mean", "return_mean", "final_reward_mean", "episode_length_mean")
 
+# What Markdown would read in a cell: of brackets, which intervals have, those of links alone, and
+# of underscores, which agents' names have, those beside a word.
+_SPECIAL = re.compile(r"[\\`*<>|&~]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])")
+
 _PAIRED = "Changes are paired by row."
 
 Cells = list[list[str]]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; bars in cells are escaped, and line breaks become spaces."""
+    """Return a table in Markdown whose cells show as they are; line breaks become spaces."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines) + "\n"
 
@@ -82,6 +88,7 @@ def plot_before_after(before: Evaluation, after: Evaluation, output: str | Path)
     for (line, column), cell in table.get_celld().items():
         cell.visible_edges = "B"
         cell.set_edgecolor("#B0B0B0")
+        cell.set_text_props(parse_math=False)  # a dollar sign in an agent's name is one
         if column == 0:
             cell.set_text_props(ha="left")
         if line == 0:
@@ -164,4 +171,5 @@ def _note(evaluation: Evaluation) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\r", " ").replace("\n", " ")
+    line = visible(text).replace("\r", " ").replace("\n", " ")
+    return _SPECIAL.sub(r"\\\g<0>", line)

@@ -1,5 +1,6 @@
 """Metrics in MLflow."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 from motet.algos.tracking.logger import Cell, Metrics
 from motet.algos.tracking.require import require
 
-_MOST_PARAMS = 100  # that MLflow takes in one call
+_MOST_PARAMS, _MOST_METRICS = 100, 1000  # that MLflow takes in one call
+_NOT_TAKEN = re.compile(r"[^\w\-. :]")  # in the parts of a metric's name
+_LONGEST_NAME = 250
 
 
 def require_mlflow() -> None:
@@ -19,12 +22,20 @@ def require_mlflow() -> None:
     require("mlflow", "MLflow logging", "mlflow")
 
 
+def mlflow_errors() -> tuple[type[Exception], ...]:
+    """Return what MLflow raises where it cannot record: a server that is away, a full disk."""
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415  # only where it was asked for
+
+    return (OSError, MlflowException)
+
+
 class MLflowLogger:
     """Record metrics as a run of an experiment of MLflow, by env steps.
 
     It leaves alone a run that `mlflow.start_run` began. Tables become JSON artifacts, one for each
     step, which `mlflow.load_table` reads; settings become parameters, which MLflow never changes: a
-    run that goes on keeps those that it began with.
+    run that goes on keeps those that it began with. Characters of a metric's name that MLflow
+    refuses, as "@" in an agent's, become "_".
 
     Args:
         experiment: its name; it is made where it is missing.
@@ -67,8 +78,9 @@ class MLflowLogger:
         from mlflow.entities import Metric  # noqa: PLC0415  # only where it was asked for
 
         now = time.time_ns() // 1_000_000
-        points = [Metric(name, float(value), now, step) for name, value in metrics.items()]
-        self._client.log_batch(self.run_id, metrics=points)
+        points = [Metric(_taken(name), float(value), now, step) for name, value in metrics.items()]
+        for start in range(0, len(points), _MOST_METRICS):
+            self._client.log_batch(self.run_id, metrics=points[start : start + _MOST_METRICS])
 
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], step: int
@@ -89,3 +101,9 @@ class MLflowLogger:
     def close(self) -> None:
         """End the run."""
         self._client.set_terminated(self.run_id)
+
+
+def _taken(name: str) -> str:
+    """Return a metric's name with what MLflow refuses, as agents' names may have it, as "_"."""
+    parts = (_NOT_TAKEN.sub("_", part) for part in name.split("/"))
+    return "/".join(part if part.strip(".") else "_" for part in parts)[:_LONGEST_NAME]

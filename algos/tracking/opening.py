@@ -8,6 +8,7 @@ from motet.algos.tracking.jsonl import JSONLLogger
 from motet.algos.tracking.logger import Logger, Loggers
 from motet.algos.tracking.run_ids import earlier_run_ids, write_run_ids
 from motet.algos.tracking.trackers import TRACKERS, TrackedRun, TrackingSettings
+from motet.algos.tracking.until_failure import UntilFailure
 
 
 @runtime_checkable
@@ -39,7 +40,8 @@ def open_loggers(
     """Open what a run logs to by itself; the caller closes it.
 
     A folder gets `metrics.jsonl`, and `tracking.json` with the ids of the runs that trackers made,
-    so that a run that goes on there goes on in these.
+    so that a run that goes on there goes on in these. A tracker that cannot be opened stops the run
+    before it begins; one that fails later is warned of and left out.
 
     Args:
         config: of the run.
@@ -60,7 +62,7 @@ def open_loggers(
             keep(JSONLLogger(TrackedRun(config).file("metrics.jsonl"), after=after))
         for name, options in chosen_trackers(config, wandb_config).items():
             logger = TRACKERS[name].open(TrackedRun(config, after, earlier.get(name), options))
-            keep(logger)
+            keep(UntilFailure(logger, name, TRACKERS[name].errors()))
             if isinstance(logger, _HasRunId):
                 ids[name] = logger.run_id
         if folder is not None and ids:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from motet.algos.tracking.csv import CSVLogger
 from motet.algos.tracking.logger import Logger
-from motet.algos.tracking.mlflow import MLflowLogger, require_mlflow
+from motet.algos.tracking.mlflow import MLflowLogger, mlflow_errors, require_mlflow
 from motet.algos.tracking.tensorboard import TensorBoardLogger, require_tensorboard
-from motet.algos.tracking.trackio import TrackioLogger, require_trackio
-from motet.algos.tracking.wandb import WandbLogger, require_wandb
+from motet.algos.tracking.trackio import TrackioLogger, require_trackio, trackio_errors
+from motet.algos.tracking.wandb import WandbLogger, require_wandb, wandb_errors
 
 
 class TrackingSettings(Protocol):
@@ -65,11 +65,14 @@ class Tracker:
         open: makes the logger.
         check: raises where its library is missing, without importing it.
         in_folder: whether it writes into the run's folder, and has to have one.
+        errors: returns what its logger raises where it cannot record; called with its library
+            installed.
     """
 
     open: Callable[[TrackedRun], Logger]
     check: Callable[[], None] = lambda: None
     in_folder: bool = False
+    errors: Callable[[], tuple[type[Exception], ...]] = lambda: (OSError,)
 
 
 def _open_wandb(run: TrackedRun) -> Logger:
@@ -95,9 +98,9 @@ TRACKERS: dict[str, Tracker] = {
         require_tensorboard,
         in_folder=True,
     ),
-    "wandb": Tracker(_open_wandb, require_wandb),
-    "trackio": Tracker(_open_trackio, require_trackio),
-    "mlflow": Tracker(_open_mlflow, require_mlflow),
+    "wandb": Tracker(_open_wandb, require_wandb, errors=wandb_errors),
+    "trackio": Tracker(_open_trackio, require_trackio, errors=trackio_errors),
+    "mlflow": Tracker(_open_mlflow, require_mlflow, errors=mlflow_errors),
 }
 """What `report_to` may name; a logger of your own goes into a trainer's `loggers`."""
 

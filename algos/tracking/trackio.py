@@ -1,5 +1,6 @@
 """Metrics in Trackio."""
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,11 @@ def require_trackio() -> None:
         ImportError: with what to type.
     """
     require("trackio", "Trackio logging", "trackers")
+
+
+def trackio_errors() -> tuple[type[Exception], ...]:
+    """Return what Trackio raises where it cannot record: a Space that is away, a full disk."""
+    return (OSError, sqlite3.Error)
 
 
 class TrackioLogger:

@@ -16,11 +16,21 @@ def require_wandb() -> None:
     require("wandb", "Weights & Biases logging", "trackers")
 
 
+def wandb_errors() -> tuple[type[Exception], ...]:
+    """Return what W&B raises where it cannot record: its process ended, a full disk."""
+    import wandb  # noqa: PLC0415  # only where it was asked for
+
+    return (OSError, wandb.Error)
+
+
 class WandbLogger:
     """Send metrics to Weights & Biases. The package is imported here and nowhere else.
 
     Env steps are the metric `step`, which all others are drawn over: W&B's own counter would refuse
     a second entry at the same step, and a run that goes on from before its last entry.
+
+    Where `wandb.init` was called before, as by a sweep, metrics go to that run, whose end is left
+    to who began it.
 
     Args:
         **options: passed on to `wandb.init`: project, entity, name, config, dir, ...
@@ -36,7 +46,9 @@ class WandbLogger:
         require_wandb()
         import wandb  # noqa: PLC0415  # only where it was asked for
 
+        begun = wandb.run
         self._run = wandb.init(**options)
+        self._is_own = self._run is not begun
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
         self.run_id: str = self._run.id
@@ -59,5 +71,6 @@ class WandbLogger:
         self._run.config.update(dict(config), allow_val_change=True)
 
     def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
+        """Finish the run, unless it was begun before."""
+        if self._is_own:
+            self._run.finish()

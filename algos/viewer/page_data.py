@@ -4,7 +4,6 @@ The script of the page (`assets/`) reads exactly this; the short names of a node
 `_node_data`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from motet.algos.rollouts.rollout import Node
 from motet.algos.viewer.fates import fates, sizes_below
 from motet.algos.viewer.rollout_files import SavedRollout
 from motet.algos.viewer.run_record import RunRecord
+from motet.algos.viewer.settings import is_number
 from motet.algos.viewer.tree_summary import tree_summaries
 
 Data = dict[str, Any]
@@ -111,7 +111,7 @@ def rollout_data(
 
 def compact(value: Any) -> float | int | None:
     """Return a number with six digits, None for what is none or is not finite: short in JSON."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         return None
     short = float(f"{value:.6g}")
     return int(short) if short.is_integer() and abs(short) < 2**53 else short

@@ -100,6 +100,6 @@ def _filled(lines: Sequence[str]) -> list[str]:
 def _is_json(line: str) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

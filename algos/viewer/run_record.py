@@ -14,7 +14,7 @@ from motet.algos.viewer.rollout_files import (
     read_rollout,
     whole_lines,
 )
-from motet.algos.viewer.settings import Settings, read_settings
+from motet.algos.viewer.settings import Settings, is_number, read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ def _read_metrics(path: Path, notices: list[str]) -> list[dict[str, Any]]:
 def _entry(line: str) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int | float) else None
+    return entry if isinstance(entry, dict) and is_number(entry.get("step")) else None
 
 
 def _read_rollouts(folder: Path, limit: int | None, notices: list[str]) -> list[SavedRollout]:

@@ -4,10 +4,11 @@ The file is shown as it is; this module looks only for names that it may hold an
 page can be made of runs that other versions wrote.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -49,7 +50,7 @@ def read_settings(path: Path, notices: list[str]) -> Settings:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         saved = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):  # the latter of brackets in thousands of brackets
         notices.append("run.yaml is no YAML; it is shown as it is.")
         return Settings(text=text)
     if not isinstance(saved, Mapping):
@@ -65,8 +66,8 @@ def settings_of(saved: Mapping[str, Any], text: str = "") -> Settings:
     return Settings(
         facts=tuple((label, value) for label, value in facts if value),
         text=text,
-        discount=float(discount) if _is_number(discount) else None,
-        num_turns=num_turns if _is_number(num_turns) and isinstance(num_turns, int) else None,
+        discount=float(discount) if is_number(discount) else None,
+        num_turns=num_turns if is_number(num_turns) and isinstance(num_turns, int) else None,
     )
 
 
@@ -84,18 +85,27 @@ def _first(saved: Mapping[str, Any], name: str) -> Any:
 
 
 def _values(saved: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """Iterate over the values of a name that are no mappings, outer ones before inner."""
-    value = saved.get(name)
-    if value is not None and not isinstance(value, Mapping):
-        yield value
-    for inner in saved.values():
-        if isinstance(inner, Mapping):
-            yield from _values(inner, name)
+    """Iterate over the values of a name that are no mappings, outer ones before inner.
+
+    Each mapping is looked at once: aliases in YAML may repeat it many times, or within itself.
+    """
+    seen, left = {id(saved)}, [saved]
+    while left:
+        mapping = left.pop()
+        value = mapping.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            yield value
+        inner = [each for each in mapping.values() if isinstance(each, Mapping)]
+        left += [each for each in reversed(inner) if id(each) not in seen]
+        seen |= {id(each) for each in inner}
 
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Tell whether a value is a number that JSON and a chart can have: finite, and no bool."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max

@@ -19,6 +19,8 @@ from motet import algos
 from motet.algos import MAGRPOConfig, MLflowLogger, TensorBoardLogger, WandbLogger
 from motet.algos.tracking.markdown import markdown_table
 from motet.algos.tracking.run_ids import FILE_NAME
+from motet.algos.tracking.trackers import TRACKERS
+from motet.algos.tracking.until_failure import UntilFailure
 
 COLUMNS = ["row", "agent_0 completion", "reward"]
 HOSTILE = [
@@ -224,6 +226,23 @@ def test_a_run_goes_on_in_the_same_run_of_wandb(tmp_path: Path) -> None:
     assert len(events.Tensors("eval/samples/text_summary")) == 3
 
 
+@pytest.mark.usefixtures("own_wandb")
+def test_a_run_of_wandb_that_was_begun_before_is_left_to_its_owner(tmp_path: Path) -> None:
+    import wandb
+
+    with wandb.init(project="a sweep") as run:
+        logger = WandbLogger(project="motet-tests")
+        assert logger.run_id == run.id
+        logger.log({"train/loss": 1.5}, 8)
+        logger.close()
+        run.log({"mine": 1.0})
+    (file,) = wandb_files_in(tmp_path)
+    assert [each.get("mine", each.get("train/loss")) for each in wandb_files.history(file)] == [
+        1.5,
+        1.0,
+    ]
+
+
 # --- MLflow ---------------------------------------------------------------------------------------
 
 
@@ -254,6 +273,39 @@ def test_mlflow_has_every_entry_and_goes_on() -> None:
     other = MLflowLogger("an experiment")  # the experiment is there already
     other.close()
     assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+@pytest.mark.slow
+def test_mlflow_takes_any_name_of_an_agent_and_any_number_of_metrics() -> None:
+    from mlflow import MlflowClient
+
+    logger = MLflowLogger("an experiment")
+    odd = ("a@b", "агент 1", "", "..", "x" * 300, "v1.5")
+    logger.log({f"eval/return_mean/{name}": i for i, name in enumerate(odd)}, 1)
+    logger.log({f"m{i}": float(i) for i in range(1001)}, 2)
+    logger.close()
+    found = MlflowClient().get_run(logger.run_id).data.metrics
+    names = ("a_b", "агент 1", "_", "_", "x" * (250 - len("eval/return_mean/")), "v1.5")
+    values = (0, 1, 3, 3, 4, 5)
+    for name, value in zip(names, values, strict=True):
+        assert found[f"eval/return_mean/{name}"] == value
+    assert len(found) == 1001 + len(set(names))
+
+
+@pytest.mark.slow
+def test_what_trackers_raise_is_known_of_them() -> None:
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    assert MlflowException in TRACKERS["mlflow"].errors()
+    assert all(OSError in tracker.errors() for tracker in TRACKERS.values())
+    gone = MLflowLogger("an experiment")
+    guarded = UntilFailure(gone, "mlflow", TRACKERS["mlflow"].errors())
+    MlflowClient().delete_run(gone.run_id)
+    with pytest.warns(UserWarning, match="Logging to mlflow failed"):
+        guarded.log({"a": 1.0}, 1)
+    guarded.log({"a": 1.0}, 2)
+    guarded.close()
 
 
 # --- Trackio --------------------------------------------------------------------------------------

@@ -424,3 +424,77 @@ def test_a_run_goes_on_in_the_files_and_may_report_elsewhere(tmp_path: Path) -> 
 
 def filled(row: Mapping[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in row.items() if cell}
+
+
+# --- trackers that fail ---------------------------------------------------------------------------
+
+
+class InTheWay(algos.Callback):
+    """Put a folder where the CSV logger writes before it puts a file in place."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def on_train_begin(self, trainer: Any) -> None:
+        (self._folder / "metrics.csv.part").mkdir()
+
+
+@pytest.mark.parametrize("learner", ["magrpo", "sb3-ppo", "scripted"])
+def test_a_run_goes_on_without_a_tracker_that_fails(learner: str, tmp_path: Path) -> None:
+    common = {"output_dir": str(tmp_path), "report_to": "csv", "progress_bar": False}
+    saving = {"checkpoint_interval": 1, "logging_steps": 1, **common}
+    settings = {
+        "magrpo": lambda: (letters(), MAGRPOConfig(num_generations=4, **saving)),
+        "sb3-ppo": lambda: (
+            None,
+            SB3Config(
+                candidates=["a", "b"],
+                num_envs=1,
+                n_steps=8,
+                batch_size=8,
+                total_timesteps=16,
+                **saving,
+            ),
+        ),
+        "scripted": lambda: (scripts(), ScriptedConfig(**common)),
+    }
+    team, config = settings[learner]()
+    trainer = algos.make(
+        learner,
+        matching_env(),
+        team,
+        config,
+        eval_env=matching_env(),
+        callbacks=[InTheWay(tmp_path)],
+    )
+    with pytest.warns(UserWarning, match="Logging to csv failed") as warned:
+        trainer.train()
+    assert sum("Logging to csv" in str(each.message) for each in warned) == 1
+    assert (tmp_path / "metrics.csv").read_text() == "step\n"
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert sum("eval/return_mean" in entry for entry in entries) == 1 + (learner != "scripted")
+    if learner != "scripted":
+        assert entries[-1]["step"] == trainer.num_env_steps > 0
+        assert any((tmp_path / "checkpoints").iterdir())
+
+
+class Failing(Noted):
+    """A tracker that cannot close, or raises what is no failure of a tracker."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        if "wrong" in metrics:
+            raise KeyError("wrong")
+        super().log(metrics, step)
+
+
+def test_only_failures_of_a_tracker_are_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = Failing(closes=False)
+    monkeypatch.setitem(TRACKERS, "mine", Tracker(lambda run: tracker))
+    opened = open_loggers(MAGRPOConfig(report_to="mine"))
+    opened.log({"a": 1.0}, 1)
+    with pytest.raises(KeyError, match="wrong"):
+        opened.log({"wrong": 1.0}, 2)
+    with pytest.warns(UserWarning, match=r"mine failed, .* OSError\('disk full'\)"):
+        opened.close()  # a trained team is not lost where its tracker cannot end
+    assert tracker.notes == [(1, {"a": 1.0}), "closed"]

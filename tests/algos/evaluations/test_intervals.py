@@ -87,11 +87,33 @@ def test_differences_are_paired_by_row() -> None:
 
 
 def test_differences_of_other_rows_are_those_of_two_samples() -> None:
-    # each of the four rows moves its mean by 1/4; t of three degrees
+    # each of the four rows moves its mean by 1/4, each sample's factor is 2; t of one degree
     estimate = difference_of_rows(([1.0, 2.0], [0, 1]), ([0.0, 1.0], [2, 3]))
-    half = 3.182446 * math.sqrt(4 / 3 * 4 * 0.25**2)
+    half = 12.7062 * math.sqrt(2 * 2 * 0.25**2 + 2 * 2 * 0.25**2)
     assert estimate.interval == pytest.approx((1 - half, 1 + half), rel=1e-5)
     assert difference_of_rows(([1.0], [0]), ([0.5], [0])).interval is None
+
+
+def test_one_row_of_a_later_turn_says_nothing_of_a_difference() -> None:
+    many = ([0.1 * row for row in range(16)], range(16))
+    assert difference_of_rows(many, ([0.5], [3])).interval is None
+    assert difference_of_rows(([0.5], [3]), many).interval is None
+
+
+@pytest.mark.parametrize("others", [range(8), range(2), range(4), range(6, 10), range(8, 11)])
+def test_differences_hold_the_truth_as_often_as_they_say(others: range) -> None:
+    generator = np.random.default_rng(0)
+    rows, held, num_trials = range(8), 0, 1000
+    for _ in range(num_trials):
+        of_row = generator.normal(size=11)
+        first, second = (
+            ((of_row[list(own)] + generator.normal(size=len(own))).tolist(), own)
+            for own in (rows, others)
+        )
+        interval = difference_of_rows(first, second).interval
+        assert interval is not None
+        held += interval[0] <= 0 <= interval[1]
+    assert held / num_trials > 0.935
 
 
 def test_nothing_has_no_mean() -> None:

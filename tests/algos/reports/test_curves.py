@@ -7,7 +7,10 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
+from tiny import matching_env
 
+from motet import algos
+from motet.agents import FixedAgent
 from motet.algos import MetricsLog, plot_metrics
 from motet.algos.reports import curves, drawing
 from motet.algos.reports.metrics_log import Point
@@ -144,3 +147,16 @@ def test_without_matplotlib_it_says_what_to_type(
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'matplotlib for pictures; pip install "motet\[plots\]"'):
         plot_metrics(write_log(tmp_path, ENTRIES))
+
+
+def test_a_fixed_team_has_a_place_on_every_axis(tmp_path: Path) -> None:
+    team = dict.fromkeys(("agent_0", "agent_1"), FixedAgent("a"))
+    config = algos.ScriptedConfig(output_dir=str(tmp_path))
+    algos.make("scripted", matching_env(), team, config).train()
+    (entry,) = MetricsLog.read(tmp_path).entries
+    for axis in ("env_steps", "optimizer_steps"):
+        assert MetricsLog.read(tmp_path).curve("eval/return_mean", axis) == [
+            Point(0.0, entry["eval/return_mean"])
+        ]
+    (point,) = MetricsLog.read(tmp_path).curve("eval/return_mean", "seconds")
+    assert 0 < point.x < 60

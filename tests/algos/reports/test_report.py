@@ -1,10 +1,12 @@
 """Tables and pages of a run: every number by hand, and texts that try to break out."""
 
+import html
 import re
 from pathlib import Path
 
 import matplotlib.image
 import pytest
+from markdown_it import MarkdownIt
 from tiny import LETTERS, letter_agent, matching_env
 
 from motet import algos
@@ -83,6 +85,39 @@ def test_cells_stay_cells() -> None:
     assert markdown_table(["a", "b"], [["x|y", "1\n2"]]) == (
         "| a | b |\n| --- | --- |\n| x\\|y | 1 2 |\n"
     )
+
+
+def test_hostile_texts_in_cells_are_nothing_but_text() -> None:
+    cells = [
+        "a | b",
+        "a \\| b \\",
+        "<img src=x onerror=alert(1)>",
+        "**bold** _x_ `code` ~~gone~~",
+        "[link](http://x) ![i](y) [z]: w",
+        "&lt; &#124;",
+        "agent_0 _all_ __of__ it",
+        "1.500 [-4.853, 7.853]",
+    ]
+    shown = (
+        MarkdownIt("commonmark")
+        .enable(["table", "strikethrough"])
+        .render(markdown_table(["one", "two"], [[cell, "end"] for cell in cells]))
+    )
+    found = [html.unescape(each) for each in re.findall(r"<td>(.*?)</td>", shown)]
+    assert found == [each for cell in cells for each in (cell, "end")]
+    assert "\u202e" not in markdown_table(["x"], [["safe \u202egnp.exe"]])
+    assert "| agent_0 |" in markdown_table(["x"], [["agent_0"]])  # plain where it can be
+
+
+def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
+    names = ("$\\x$", "agent_1")
+    env = TextEnv(
+        [{"prompt": "p"}],
+        lambda a, b: {names[0]: [1.0] * len(a), names[1]: [2.0] * len(b)},
+        agent_names=names,
+    )
+    played = evaluate(env, dict.fromkeys(names, FixedAgent("x")))
+    assert plot_before_after(played, played, tmp_path / "table.png").stat().st_size > 0
 
 
 def test_the_picture_grows_with_the_table(tmp_path: Path) -> None:

@@ -193,3 +193,44 @@ def test_a_learners_own_run_has_advantages_by_token(tmp_path: Path, learner: str
         assert sum(one["tokens"]) == len(data["texts"][one["text"]])
     assert "turn_1/reward_mean" in data["metrics"]["columns"]
     assert max(data["metrics"]["columns"]["time/optimizer_steps"]) > 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": NaN}',
+        '{"step": 1e400}',
+        f'{{"step": 1{"0" * 400}}}',
+        '{"step": true}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_entry_is_left_out(line: str, tmp_path: Path) -> None:
+    huge = f'{{"step": 2, "a": 1{"0" * 400}, "b": 0.5}}'
+    (tmp_path / "metrics.jsonl").write_text(f"{line}\n{huge}\n")
+    data = read_page(write_view(tmp_path).read_text(encoding="utf-8"))
+    assert data["metrics"] == {"step": [2], "columns": {"b": [0.5]}}
+    assert any(
+        notice.startswith("Line 1 of metrics.jsonl is no entry") for notice in data["notices"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "discount"),
+    [
+        ("inner: &inner\n  itself: *inner\n  discount: 0.5\n", 0.5),
+        ("discount: .nan\n", None),
+        (f"discount: 1{'0' * 400}\n", None),
+        ("{" * 3000, None),
+        (
+            "a0: &a0 {discount: 0.5}\n"
+            + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 60)),
+            0.5,
+        ),
+    ],
+)
+def test_settings_that_repeat_themselves_or_are_no_numbers_end(
+    text: str, discount: float | None, tmp_path: Path
+) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    assert read_page(write_view(tmp_path).read_text(encoding="utf-8"))["discount"] == discount
