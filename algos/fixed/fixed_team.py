@@ -5,6 +5,7 @@ what `evaluate` returns. `num_completions` and `num_tokens` of an `Evaluation` s
 that teams which write more than once are compared at equal cost.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,16 @@ class FixedTeam:
             read_checkpoint(find_checkpoint(resume_from), self._settings, self._name)
         folder = RunFolder(self.config.output_dir, None)
         folder.set_aside()
+        begun = time.perf_counter()
         own = open_loggers(self.config, self._wandb_config)
         try:
             loggers = Loggers([ConsoleLogger(), own, *self._loggers])
             loggers.log_config(run_settings(self.config, self._name))
             self._callbacks.on_train_begin(self)
             evaluation = self.evaluate()
-            log_evaluation(loggers, evaluation, self.num_env_steps)
+            elapsed_s = time.perf_counter() - begun
+            axes = {"time/optimizer_steps": 0.0, "time/elapsed_seconds": elapsed_s}
+            log_evaluation(loggers, evaluation, self.num_env_steps, axes)
             folder.save_evaluation(0, evaluation.rollout, self.agents)
             self._callbacks.on_eval(self, evaluation)
             self._callbacks.on_train_end(self)
