@@ -1,10 +1,13 @@
 """Which part of a text each of its tokens wrote: for looking at completions token by token."""
 
+import re
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # SentencePiece's, for what its words lack
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a part of a character is decoded to
+_LONGEST_RUN = 256  # bytes that are decoded together
 
 
 def token_offsets(
@@ -30,13 +33,24 @@ def token_offsets(
         return written
 
     offsets: list[int] = []
-    context, begun, total = 0, 0, 0  # decode from `context`; what `begun` follows is told already
+    # decode from `context`; up to `begun` it is `known` characters, of which `total` is the end
+    context = begun = known = total = 0
     for end in range(1, len(ids) + 1):
-        before, now = decoded(context, begun), decoded(context, end)
-        if len(now) > len(before) and not now.endswith(_UNFINISHED):
-            total += len(now) - len(before)
-            context, begun = begun, end
-        offsets.append(min(total, len(text)))
+        now = decoded(context, end)
+        shown = offsets[-1] if offsets else 0
+        if len(now) > known and not now.endswith(_UNFINISHED):
+            written = total + len(now) - known
+            shown = max(shown, min(written, len(text)))
+            # a later byte may still turn those before it into replacement characters
+            if end - begun >= _LONGEST_RUN or not _is_byte(tokenizer, ids[end - 1]):
+                context, begun, total = begun, end, written
+                known = len(decoded(context, begun))
+        offsets.append(shown)
     if offsets:  # what is left of an unfinished character belongs to the last token
         offsets[-1] = len(text)
     return tuple(offsets)
+
+
+def _is_byte(tokenizer: PreTrainedTokenizerBase, token: int) -> bool:
+    name = tokenizer.convert_ids_to_tokens(token)
+    return isinstance(name, str) and _BYTE.fullmatch(name) is not None

@@ -4,9 +4,13 @@ trainer = algos.make("magrpo", env, team, callbacks=[algos.StopOnThreshold(0.9)]
 """
 
 import difflib
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import torch
 
 from motet.algos.evaluation import Evaluation
 from motet.algos.rollouts.rollout import Rollout
@@ -17,16 +21,21 @@ class Callback:
 
     A method that returns False ends the run, as in stable-baselines3: after the rollout it is in,
     with the evaluation and the checkpoint of an end. Anything else, None included, lets it go on.
+    What comes of comparing numbers of NumPy and torch counts as the bool that it is.
     """
 
     def on_train_begin(self, trainer: Any) -> bool | None:
         """Called before the first evaluation, also of a run that goes on from a checkpoint."""
 
     def on_rollout(self, trainer: Any, rollout: Rollout) -> bool | None:
-        """Called with what was sampled, before the update; not by learners of stable-baselines3."""
+        """Called with what was sampled, before the update; by `Trainer`s alone."""
 
     def on_update(self, trainer: Any, metrics: Mapping[str, float]) -> bool | None:
-        """Called after each update, with the metrics of its rollout."""
+        """Called after each update, with the metrics of its rollout.
+
+        Learners of stable-baselines3 call it with each entry of the log, the means since the last;
+        fixed teams, which have no updates, never do.
+        """
 
     def on_eval(self, trainer: Any, evaluation: Evaluation) -> bool | None:
         """Called after each evaluation on held-out rows."""
@@ -43,6 +52,9 @@ class StopOnThreshold(Callback):
         metric: its name: `eval/...` of evaluations, or any that is logged of a rollout.
         at_most: stop at or below the value instead of at or above it.
 
+    Raises:
+        ValueError: where the threshold is no number.
+
     Warns:
         UserWarning: at the end of a run that never had such a metric.
     """
@@ -50,6 +62,8 @@ class StopOnThreshold(Callback):
     def __init__(
         self, threshold: float, metric: str = "eval/return_mean", *, at_most: bool = False
     ) -> None:
+        if not math.isfinite(threshold):
+            raise ValueError(f"Expected a finite number as threshold, got {threshold}.")
         self.threshold = threshold
         self.metric = metric
         self.at_most = at_most
@@ -73,7 +87,7 @@ class StopOnThreshold(Callback):
     def on_train_end(self, trainer: Any) -> None:
         """Warn where the metric was never there, as a misspelt one."""
         del trainer
-        if self.metric not in self._known:
+        if self._known and self.metric not in self._known:
             close = difflib.get_close_matches(self.metric, self._known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There were {sorted(self._known)}."
             warnings.warn(
@@ -130,5 +144,11 @@ class Callbacks(Callback):
             each.on_train_end(trainer)
 
 
-def _go_on(returned: Sequence[bool | None]) -> bool:
-    return not any(each is False for each in returned)
+def _go_on(returned: Sequence[object]) -> bool:
+    return not any(map(_is_false, returned))
+
+
+def _is_false(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dtype == torch.bool and value.numel() == 1 and not value.item()
+    return isinstance(value, bool | np.bool_) and not value

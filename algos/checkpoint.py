@@ -6,6 +6,9 @@ with: the run that goes on takes the same optimizer steps again, and samples not
 
 import os
 import pickle
+import struct
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -20,6 +23,14 @@ from motet.algos.rollouts.rollout import Rollout
 FILE_NAME = "trainer_state.pt"
 VERSION = 2
 
+_UNREADABLE = (  # what zipfile raises on broken bytes: among RuntimeErrors, of an unknown method
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+)
 _PLAIN = (str, int, float, type(None))
 
 # What may differ in the run that goes on: it changes neither a sample nor a weight before the end.
@@ -99,13 +110,13 @@ def write_checkpoint(
         half.replace(path)
     finally:
         half.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to the disk, where the system can be asked to."""
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, written to the disk, where the system can be asked."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -130,6 +141,7 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
         raise FileNotFoundError(
             f"Expected a folder that save_checkpoint wrote, with {FILE_NAME}, got {folder}."
         )
+    _check_bytes(path)
     whole = _load(path)
     if whole["version"] != VERSION:
         raise ValueError(
@@ -156,15 +168,30 @@ def read_checkpoint(folder: str | Path, config: TrainerConfig, learner: str) -> 
     )
 
 
+def _check_bytes(path: Path) -> None:
+    """Hold what is in a file to the checksums that torch wrote into it, and does not read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+    except _UNREADABLE as error:
+        raise _not_whole(path, type(error).__name__) from error
+    if broken is not None:
+        raise _not_whole(path, f"other bytes than were written, in {broken}")
+
+
+def _not_whole(path: Path, found: str) -> ValueError:
+    return ValueError(
+        f"Expected a whole checkpoint in {path}, of tensors, numbers, strings, lists and dicts, "
+        f"got what cannot be read: {found}."
+    )
+
+
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     """Read a file, or with `mmap` all but the numbers in it, without running what it holds."""
     try:
         whole: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(
-            f"Expected a whole checkpoint in {path}, of tensors, numbers, strings, lists and "
-            f"dicts, got what cannot be read: {type(error).__name__}."
-        ) from error
+        raise _not_whole(path, type(error).__name__) from error
     if not isinstance(whole, dict) or not {"version", "learner", "config", "state"} <= set(whole):
         raise ValueError(
             f"Expected a whole checkpoint in {path}, got another file that torch wrote."

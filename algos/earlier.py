@@ -3,7 +3,7 @@
 import itertools
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -11,6 +11,15 @@ def set_aside(path: Path) -> None:
     """Move a file or a folder, where there is one, to the next free `name-1`, `name-2`, ..."""
     if path.exists():
         path.rename(_free_name(path))
+
+
+def set_aside_some(paths: Sequence[Path]) -> None:
+    """Move some of what is in one folder into the next free `folder-1`, `folder-2`, ..."""
+    if paths:
+        folder = _free_name(paths[0].parent)
+        folder.mkdir()
+        for path in paths:
+            path.rename(folder / path.name)
 
 
 def put_in_place(path: Path, lines: Iterable[str], *, keep: bool = False) -> None:

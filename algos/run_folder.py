@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from motet.agents import Agent
-from motet.algos.checkpoint_folder import BEST, FOLDER, CheckpointFolder
-from motet.algos.earlier import set_aside
+from motet.algos.checkpoint_folder import BEST, FOLDER, CheckpointFolder, newer_ones
+from motet.algos.earlier import set_aside, set_aside_some
 from motet.algos.rollouts.annotations import with_token_offsets
 from motet.algos.rollouts.rollout import Rollout
 
@@ -49,6 +49,24 @@ class RunFolder:
             for name in (ROLLOUTS, EVALUATIONS, FOLDER):
                 set_aside(self._path / name)
 
+    def go_on_from(self, checkpoint: Path, number: int) -> None:
+        """Move what is beyond a checkpoint that is not the newest one to `checkpoints-1`, ...
+
+        What follows the newest one needs no moving: the run that goes on writes the same again.
+
+        Args:
+            checkpoint: that the run goes on from.
+            number: of rollouts, or of timesteps, that it is past.
+        """
+        if self._path is None:
+            return
+        newer = newer_ones(self._path / FOLDER, checkpoint, number)
+        set_aside_some(newer)
+        for name in (ROLLOUTS, EVALUATIONS) if newer else ():
+            files = sorted((self._path / name).glob("*.jsonl"))
+            beyond = [each for each in files if each.stem.isdigit() and int(each.stem) > number]
+            set_aside_some(beyond)
+
     def save_rollout(self, number: int, rollout: Rollout, agents: Mapping[str, Agent]) -> None:
         """Write the rollout of a number, from 1, with the offsets of its tokens."""
         self._save(ROLLOUTS, number, rollout, agents)
@@ -79,5 +97,8 @@ class RunFolder:
         path = self._path / folder / f"{number:06d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part")
-        with_token_offsets(rollout, agents).save(partial)
-        partial.replace(path)
+        try:
+            with_token_offsets(rollout, agents).save(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)

@@ -298,8 +298,8 @@ class Trainer(ABC):
         Returns:
             `train/...` metrics; see `motet.algos.updates.step_metrics`.
         """
-        for group in groups:
-            self.annotations.note(group)
+        trained = [name for updater in self.updaters for name in updater.policy.agents]
+        self.annotations.note(groups, trained)
         rates = {each.policy.name: each.learning_rate for each in self.updaters}
         return step_metrics(list(self._steps(groups)), rates)
 

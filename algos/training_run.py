@@ -57,6 +57,8 @@ class RunProgress:
         went_on: whether an episode had a second turn.
         stepped: whether a policy was trained.
         history: metrics since the last entry of the log.
+        unreported: metrics of a rollout after which nothing was logged, evaluated or saved yet;
+            None where all of that is done.
     """
 
     num_env_steps: int = 0
@@ -67,6 +69,7 @@ class RunProgress:
     went_on: bool = False
     stepped: bool = False
     history: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    unreported: dict[str, float] | None = None
 
     def begun_anew(self) -> Self:
         """Return that of another run of the same trainer, which goes on counting steps."""
@@ -115,6 +118,7 @@ class TrainingRun:
         config = trainer.config
         self._folder = RunFolder(config.output_dir, config.save_total_limit)
         self._half: HalfRollout | None = None  # what is trained on just now
+        self._trained: Rollout | None = None  # what was, while it is not written
         self._stopping = False
         self._clock = time.perf_counter()  # at which it began, less what it took before
         self._num_rollouts = 0
@@ -142,7 +146,7 @@ class TrainingRun:
                 bar.advance_to(self.progress.rollouts_done)
                 self._train(schedule, half, bar)
         finally:
-            self._half = None
+            self._half = self._trained = None
             opened.close()  # those that were passed in are their owner's to close
 
     def checkpoint_to(self, folder: str | Path) -> None:
@@ -170,6 +174,7 @@ class TrainingRun:
             self._trainer.load_state_dict(checkpoint.state)
             set_global_states(checkpoint.randomness)
             half, elapsed_s = checkpoint.rollout, checkpoint.elapsed_s
+            self._folder.go_on_from(found, self.progress.rollouts_done)
         if self.progress.schedule_seed is None:
             self.progress.schedule_seed = int(self._trainer.rng.integers(2**63))
         for updater in self._trainer.updaters:
@@ -181,22 +186,27 @@ class TrainingRun:
         self, schedule: Sequence[Sequence[int]], half: Rollout | None, bar: ProgressBar
     ) -> None:
         progress, trainer = self.progress, self._trainer
+        self._half = None if half is None else HalfRollout(half)
         self._loggers.log_config(run_settings(self._config, type(trainer).__name__))
         self._heed(self._callbacks.on_train_begin(trainer))
         if progress.rollouts_done == 0 and half is None:
             self._evaluate()
+        if progress.unreported is not None:  # of a checkpoint that a callback wrote in `on_update`
+            self._report(progress.unreported)
         while progress.rollouts_done < len(schedule) and not self._stopping:
             trainer.set_progress(progress.rollouts_done / len(schedule))
             metrics = self._train_on(schedule[progress.rollouts_done], half)
             half = None
             progress.rollouts_done += 1
+            progress.unreported = metrics
             bar.advance(
                 metrics["rollout/reward_mean"], metrics["time/generation_tokens_per_second"]
             )
             self._heed(self._callbacks.on_update(trainer, metrics))
             self._report(metrics)
-        warn_if_one_turn(trainer.env, went_on=progress.went_on)
-        warn_if_nothing_learnt(stepped=progress.stepped)
+        if progress.rollouts_done:
+            warn_if_one_turn(trainer.env, went_on=progress.went_on)
+            warn_if_nothing_learnt(stepped=progress.stepped)
         self._callbacks.on_train_end(trainer)
 
     def _heed(self, goes_on: bool | None) -> None:
@@ -206,6 +216,7 @@ class TrainingRun:
         """Collect a rollout, unless a checkpoint has one that was not done with, and update."""
         trainer = self._trainer
         start = time.perf_counter()
+        sampled = rollout is None
         if rollout is None:
             stream = stream_of(trainer.env)
             rollout = trainer.collect(rows if stream is None else wrapped_rows(stream, rows))
@@ -218,21 +229,23 @@ class TrainingRun:
         check_metrics(metrics, type(trainer).__name__)
         self._half = None
         updated = time.perf_counter()
-        self._save_rollout(rollout)
+        self._trained = rollout
+        self._save_rollout(self.progress.rollouts_done + 1)
         self.progress.num_env_steps += rollout.num_env_steps
         self.progress.went_on |= len(rollout.levels) > 1
         self.progress.stepped |= metrics["train/num_optimizer_steps"] > 0
         self._spread.observe(metrics)
-        num_computed = metrics["train/tokens_computed"]
-        return {
+        num_computed, num_sampled = metrics["train/tokens_computed"], sampled * rollout.num_tokens
+        whole = {
             **metrics,
             **rollout_metrics(rollout),
-            "time/generation_tokens_per_second": rollout.num_tokens / (collected - start),
+            "time/generation_tokens_per_second": num_sampled / (collected - start),
             "time/update_tokens_per_second": num_computed / (updated - collected),
             "time/rollout_seconds": collected - start,
             "time/update_seconds": updated - collected,
             **memory_metrics(),
         }
+        return {name: float(value) for name, value in whole.items()}  # not numpy's: they are saved
 
     # --- what is due --------------------------------------------------------------------------
 
@@ -240,18 +253,34 @@ class TrainingRun:
         """Log, evaluate and save what is due after a rollout."""
         progress, config = self.progress, self._config
         number = progress.rollouts_done
-        last = number == self._num_rollouts or self._stopping
+        progress.unreported = None
         for name, value in metrics.items():
-            progress.history[name].append(float(value))  # a checkpoint holds no number of numpy's
-        if last or number % config.logging_steps == 0:
-            entry = means(progress.history)
-            progress.history.clear()  # before: a checkpoint that a logger writes is past this entry
-            self._loggers.log({**entry, **self._axes()}, progress.num_env_steps)
-        if last or (config.eval_interval and number % config.eval_interval == 0):
+            progress.history[name].append(value)
+
+        def due(every: int) -> bool:
+            return self._ends_with(number) or bool(every and number % every == 0)
+
+        if due(config.logging_steps):
+            self._log()
+        if due(config.eval_interval):
             self._evaluate()
-        every = config.checkpoint_interval
-        if every and (last or number % every == 0):
+        if self._ends_with(number):  # which the evaluation may have decided
+            self._log()
+            self._save_rollout(number)
+        self._trained = None
+        if config.checkpoint_interval and due(config.checkpoint_interval):
             self._folder.save_checkpoint(checkpoint_name(number), self.checkpoint_to)
+
+    def _ends_with(self, number: int) -> bool:
+        return number == self._num_rollouts or self._stopping
+
+    def _log(self) -> None:
+        """Log the means since the last entry, where there is anything since."""
+        history = self.progress.history
+        if history:
+            entry = means(history)
+            history.clear()  # before: a checkpoint that a logger writes is past this entry
+            self._loggers.log({**entry, **self._axes()}, self.progress.num_env_steps)
 
     def _evaluate(self) -> None:
         trainer, progress = self._trainer, self.progress
@@ -284,10 +313,12 @@ class TrainingRun:
                 name = checkpoint_name(self.progress.rollouts_done, self._half.num_steps)
                 self._folder.save_checkpoint(name, self.checkpoint_to)
 
-    def _save_rollout(self, rollout: Rollout) -> None:
+    def _save_rollout(self, number: int) -> None:
         """Write the rollout that was trained on, where it is the first, the last, or due."""
-        every, number = self._config.rollout_logging_steps, self.progress.rollouts_done + 1
-        if every and (number % every == 0 or number in (1, self._num_rollouts)):
-            trainer = self._trainer
+        every, rollout, trainer = self._config.rollout_logging_steps, self._trained, self._trainer
+        if rollout is None or not every:
+            return
+        if number == 1 or number % every == 0 or self._ends_with(number):
             noted = trainer.annotations.noted_in(rollout)
             self._folder.save_rollout(number, noted, trainer.samplers)
+            self._trained = None

@@ -29,7 +29,9 @@ DQN's joint pick is one of K^N.
 
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,10 @@ from motet.algos.tracking.progress_bar import ProgressBar
 from motet.algos.tracking.run_settings import run_settings
 from motet.algos.tracking.samples import log_evaluation
 from motet.envs import to_sb3_vec_env
+
+
+class _StoppedError(Exception):
+    """Ends the learning of stable-baselines3 where a rollout begins."""
 
 
 class SB3Trainer:
@@ -145,7 +151,7 @@ class SB3Trainer:
         self._randomness = OwnRandomness()
         with self._randomness.entered():
             self.model = make_model(learner, slots, arguments)
-        if self.config.checkpoint_interval:
+        if self.config.checkpoint_interval or self.config.save_best:
             slots.get_state()  # raises now where episodes cannot be saved
         if self.config.mode == "centralised":
             self._meter = TurnMeter(slots.num_envs, names)
@@ -286,18 +292,19 @@ class SB3Trainer:
     def _learn(self, loggers: Logger, bar: ProgressBar) -> None:
         from motet.algos.choices.sb3_callback import RolloutCallback  # noqa: PLC0415  # imports SB3
 
+        def begun() -> None:
+            self._report(loggers, bar, last=False)
+            if self._stopping:  # before a step of the rollout: what is saved can be gone on with
+                raise _StoppedError
+
         self._clock = time.perf_counter()
-        self.model.learn(
-            self._run_start + self.config.total_timesteps - self.model.num_timesteps,
-            callback=RolloutCallback(
-                self._record,
-                lambda: self._lap("rollout"),
-                lambda: self._report(loggers, bar, last=False),
-                lambda: not self._stopping,
-            ),
-            log_interval=None,
-            reset_num_timesteps=False,
-        )
+        with suppress(_StoppedError):
+            self.model.learn(
+                self._run_start + self.config.total_timesteps - self.model.num_timesteps,
+                callback=RolloutCallback(self._record, lambda: self._lap("rollout"), begun),
+                log_interval=None,
+                reset_num_timesteps=False,
+            )
 
     def _record(self, rewards: Any, dones: Any, infos: Sequence[Mapping[str, Any]]) -> None:
         if self.config.mode == "centralised":
@@ -316,15 +323,18 @@ class SB3Trainer:
         self._reported = now
 
         def due(every: int) -> bool:
-            return last or bool(every and now // every > before // every)
+            return last or self._stopping or bool(every and now // every > before // every)
 
         seconds = self._timings["rollout"][-1] + self._timings["update"][-1]
         reward = self._meter.metrics()["rollout/reward_mean"]
         bar.advance(reward, (now - before) / seconds, by=now - before)
-        if due(self.config.logging_steps):
+        logs = due(self.config.logging_steps)
+        if logs:
             self._log(loggers)
         if due(self.config.eval_interval):
             self._log_evaluation(loggers)
+        if self._stopping and not logs:  # the evaluation ends the run
+            self._log(loggers)
         every = self.config.checkpoint_interval
         if every and due(every):
             self._folder.save_checkpoint(checkpoint_name(now), self.save_checkpoint)
@@ -358,8 +368,8 @@ class SB3Trainer:
             seconds.clear()
         metrics |= memory_metrics()
         self._meter.clear()
-        self._heed(self._callbacks.on_update(self, metrics))
         loggers.log({**metrics, **self._axes()}, self.num_env_steps)
+        self._heed(self._callbacks.on_update(self, metrics))
 
     def _log_evaluation(self, loggers: Logger) -> None:
         if self.eval_env is None:
@@ -392,6 +402,14 @@ class SB3Trainer:
         found = find_checkpoint(folder)
         checkpoint = read_checkpoint(found, self._kept_settings(), self._learner)
         self.load_state_dict(checkpoint.state)
+        self._folder.go_on_from(found, int(self.model.num_timesteps))
+        if self.model.num_timesteps - self._run_start >= self.config.total_timesteps:
+            warnings.warn(
+                "The run had ended: the checkpoint is past all of its "
+                f"{self.config.total_timesteps} timesteps, and nothing is left to train. For a "
+                "longer one raise total_timesteps.",
+                stacklevel=3,
+            )
         return checkpoint.elapsed_s
 
     def _heed(self, goes_on: bool | None) -> None:

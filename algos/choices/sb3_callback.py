@@ -19,7 +19,6 @@ class RolloutCallback(BaseCallback):
         record: gets rewards, dones and infos of each step.
         collected: called where a rollout ends, before the update.
         begun: called where a rollout begins.
-        goes_on: asked at each step whether to go on; after False the learning ends.
     """
 
     def __init__(
@@ -27,17 +26,15 @@ class RolloutCallback(BaseCallback):
         record: Callable[[Any, Any, Any], None],
         collected: Callable[[], None],
         begun: Callable[[], None],
-        goes_on: Callable[[], bool],
     ) -> None:
         super().__init__()
         self._record = record
         self._collected = collected
         self._begun = begun
-        self._goes_on = goes_on
 
     def _on_step(self) -> bool:
         self._record(self.locals["rewards"], self.locals["dones"], self.locals["infos"])
-        return self._goes_on()
+        return True
 
     def _on_rollout_end(self) -> None:
         self._collected()

@@ -98,9 +98,9 @@ class FixedTeam:
         """
         if resume_from is not None:
             read_checkpoint(find_checkpoint(resume_from), self._settings, self._name)
-        begun = time.perf_counter()
         folder = RunFolder(self.config.output_dir, None)
         folder.set_aside()
+        begun = time.perf_counter()
         own = open_loggers(self.config, self._wandb_config)
         try:
             loggers = Loggers([ConsoleLogger(), own, *self._loggers])

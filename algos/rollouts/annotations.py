@@ -1,6 +1,6 @@
 """What an update made of a rollout, noted beside it: for files and viewers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from motet.agents import Agent, LMAgent
@@ -21,10 +21,16 @@ class Annotations:
         self._advantages.clear()
         self._agents.clear()
 
-    def note(self, group: Group) -> None:
-        """Keep the advantages of a group."""
-        self._agents.add(group.agent)
-        self._advantages.update(zip(map(id, group.completions), group.advantages, strict=True))
+    def note(self, groups: Sequence[Group], agents: Iterable[str]) -> None:
+        """Keep the advantages of an update, or of a part of one.
+
+        Args:
+            groups: what was trained on.
+            agents: names of those that are trained, of which there may be no group.
+        """
+        self._agents.update(agents)
+        for group in groups:
+            self._advantages.update(zip(map(id, group.completions), group.advantages, strict=True))
 
     def noted_in(self, rollout: Rollout) -> Rollout:
         """Return a rollout with the advantages that were noted of its completions.

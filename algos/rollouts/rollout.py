@@ -40,7 +40,8 @@ class Node:
         drafts: by agent, completions that were written on the way and are in no joint action: what
             a `JointPolicy` let its agents read, or samples that were rejected.
         advantages: by agent, (G,) what each completion was trained with: a number, (T,) numbers of
-            its tokens, or None where it was not trained; empty before an update.
+            its tokens, or None where it was not trained; of the agents that are trained, and empty
+            before an update.
         token_offsets: by agent, (G,) lists of (T,): where the text of each token ends in the text
             of its completion; empty where nobody asked for them.
     """

@@ -24,7 +24,7 @@ from tiny import byte_tokenizer, letter_agent, matching_env, tiny_agent, tiny_ll
 from motet import algos
 from motet.agents import Agent, FixedAgent, LMAgent, RandomAgent
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
-from motet.algos.checkpoint import FILE_NAME
+from motet.algos.checkpoint import FILE_NAME, read_checkpoint
 from motet.algos.checkpoint_folder import FOLDER, find_checkpoint, numbered
 from motet.envs import StreamedRows, TextEnv
 from motet.envs.wrappers import RewardShaping
@@ -339,6 +339,25 @@ def test_a_broken_file_is_refused_with_its_name(tmp_path: Path, text: bytes | No
     trainer = MAGRPOTrainer(matching_env(), separate(), config(num_train_epochs=2))
     with pytest.raises(ValueError, match=r"a whole checkpoint in .*trainer_state\.pt"):
         trainer.train(resume_from=tmp_path)
+
+
+def test_a_changed_byte_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    """A disk that forgets: torch reads weights without a look at their checksums."""
+    trainer = trained()
+    trainer.save_checkpoint(tmp_path)
+    path = tmp_path / FILE_NAME
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
+    state = read_checkpoint(tmp_path, trainer.config, "MAGRPOTrainer").state
+    for place in rng.integers(len(whole), size=100):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            found = read_checkpoint(tmp_path, trainer.config, "MAGRPOTrainer").state
+        except ValueError as error:
+            assert "a whole checkpoint in" in str(error)
+            refused += 1
+        else:  # in the room between two parts
+            assert_same(found, state)
+    assert refused > 50
 
 
 class Danger:
