@@ -148,20 +148,31 @@ def check_left(num_done: int, num_rollouts: int) -> None:
         )
 
 
-def warn_if_nothing_learnt(*, stepped: bool) -> None:
-    """Warn where a run took no optimizer step."""
+def warn_if_nothing_learnt(*, stepped: bool, stacklevel: int) -> None:
+    """Warn where a run took no optimizer step.
+
+    Args:
+        stepped: whether it did.
+        stacklevel: calls between this one and the user's.
+    """
     if not stepped:
         warnings.warn(
             "No optimizer step was taken: in every group all completions earned the same, so "
             "that there was nothing to prefer, or all were cut, with mask_truncated_completions. "
             "Check the reward function, or raise num_generations, the temperature or "
             "max_new_tokens.",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 
-def warn_if_one_turn(env: ParallelTextEnv, *, went_on: bool) -> None:
-    """Warn where no episode of a run had a second turn, although the task has several."""
+def warn_if_one_turn(env: ParallelTextEnv, *, went_on: bool, stacklevel: int) -> None:
+    """Warn where no episode of a run had a second turn, although the task has several.
+
+    Args:
+        env: of the run.
+        went_on: whether one had.
+        stacklevel: as for `warn_if_nothing_learnt`.
+    """
     inner = text_env_of(env)
     if inner is None or inner.num_turns == 1 or went_on:
         return
@@ -171,5 +182,5 @@ def warn_if_one_turn(env: ParallelTextEnv, *, went_on: bool) -> None:
         f"Every group ended at turn 1 although num_turns={inner.num_turns}: the mean reward of "
         f"each was above early_termination_threshold={inner.early_termination_threshold}. "
         "Later turns were never trained; raise the threshold, or set it to None.",
-        stacklevel=3,
+        stacklevel=stacklevel,
     )

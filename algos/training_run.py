@@ -205,8 +205,8 @@ class TrainingRun:
             self._heed(self._callbacks.on_update(trainer, metrics))
             self._report(metrics)
         if progress.rollouts_done:
-            warn_if_one_turn(trainer.env, went_on=progress.went_on)
-            warn_if_nothing_learnt(stepped=progress.stepped)
+            warn_if_one_turn(trainer.env, went_on=progress.went_on, stacklevel=5)
+            warn_if_nothing_learnt(stepped=progress.stepped, stacklevel=5)
         self._callbacks.on_train_end(trainer)
 
     def _heed(self, goes_on: bool | None) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import re
 import threading
 import time
 import weakref
@@ -39,12 +40,14 @@ def score(env, said, rows=None, left=()):
 
 
 def worker_processes(parent=None):
-    """Return the processes below this one but multiprocessing's resource tracker, alive ones."""
+    """Return the processes below this one but for the services of libraries, alive ones."""
     found = []
     for process in psutil.Process(parent).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            tracker = "resource_tracker" in " ".join(process.cmdline())
-            if not tracker and process.status() != psutil.STATUS_ZOMBIE:
+            service = re.search(
+                "resource_tracker|wandb-core|playwright", " ".join(process.cmdline())
+            )
+            if service is None and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
     return found
 

@@ -282,7 +282,7 @@ def test_a_run_that_fails_is_told_and_leaves_no_file(tmp_path, monkeypatch, caps
 @pytest.mark.usefixtures("own_registry")
 def test_a_small_run_counts_what_it_samples(monkeypatch):
     monkeypatch.setattr("comparison_run.SAMPLING", {"max_new_tokens": 4, "temperature": 0.7})
-    before = CountedAgent.completions
+    before = CountedAgent.num_completions
     result = do(
         RunWork(learner="magrpo", task="length-2", seed=0, budget=400, num_points=2, num_samples=1)
     )
@@ -291,7 +291,7 @@ def test_a_small_run_counts_what_it_samples(monkeypatch):
     assert result.points[-1].tokens <= 4 * 400
     # evaluations: 10 rows, 2 agents, 2 turns; ours at three points, the last with three samples,
     # and the trainer's own before and after
-    assert CountedAgent.completions - before == 400 + 40 * (1 + 1 + 3 + 1 + 1)
+    assert CountedAgent.num_completions - before == 400 + 40 * (1 + 1 + 3 + 1 + 1)
     assert all(0 <= point.reward <= 1 for point in result.points)
     assert result.points[1].seconds < result.points[2].seconds
     assert len(result.texts) == 3

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from wandb_files import own_wandb
 
 from motet.agents import Agent, FixedAgent, ReplayAgent, pocket_path
 from motet.algos import MAGRPOConfig, MAGRPOTrainer, Rollout, collect_rollouts, group_mean
@@ -44,7 +45,8 @@ def execute(name: str, folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def one_turn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("one_turn")
-    return {**execute("one_turn.py", folder), "folder": folder}
+    with own_wandb():
+        return {**execute("one_turn.py", folder), "folder": folder}
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ The file is LevelDB's log format: after a header of 7 bytes, blocks of 32 KiB th
 a checksum (4 bytes), a length (2) and a kind (1): whole, first, middle or last of a record.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -12,6 +13,18 @@ from typing import Any
 
 FILE_HEADER, CHUNK_HEADER, BLOCK = 7, 7, 32 * 1024
 WHOLE, LAST = 1, 4
+
+
+@contextlib.contextmanager
+def own_wandb() -> Iterator[None]:
+    """Have W&B read its environment anew, and end its service, which would stay otherwise."""
+    import wandb
+
+    wandb.teardown()
+    try:
+        yield
+    finally:
+        wandb.teardown()
 
 
 def records(path: Path, *, timeout_s: float = 60.0) -> list[Any]:

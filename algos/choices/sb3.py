@@ -212,7 +212,7 @@ class SB3Trainer:
                     self._callbacks.on_train_end(self)
             finally:
                 opened.close()  # those that were passed in are their owner's to close
-        warn_if_one_turn(self.env, went_on=self._meter.deepest > 1)
+        warn_if_one_turn(self.env, went_on=self._meter.deepest > 1, stacklevel=3)
 
     def evaluate(
         self, *, num_samples: int | None = None, do_sample: bool | None = None

@@ -134,14 +134,10 @@ def test_cells_of_a_markdown_table_show_as_they_were_written() -> None:
 # --- Weights & Biases -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def own_wandb(nothing_leaves: dict[str, str]) -> Iterator[None]:
-    """Have W&B read its environment anew: it does so once per process otherwise."""
-    import wandb
-
-    wandb.teardown()
-    yield
-    wandb.teardown()
+@pytest.fixture(name="own_wandb")
+def wandb_of_its_own(nothing_leaves: dict[str, str]) -> Iterator[None]:
+    with wandb_files.own_wandb():
+        yield
 
 
 def wandb_files_in(folder: Path) -> list[Path]:

@@ -118,14 +118,14 @@ class RunResult:
 class CountedAgent(LMAgent):
     """A language model that counts what is sampled from it, whoever asks."""
 
-    completions = 0
-    tokens = 0
+    num_completions = 0
+    num_tokens = 0
 
     def act(self, *args: Any, **kwargs: Any) -> list[list[Completion]]:
         """Answer, and count the answers."""
         groups = super().act(*args, **kwargs)
-        CountedAgent.completions += sum(map(len, groups))
-        CountedAgent.tokens += sum(len(c.completion_ids) for group in groups for c in group)
+        CountedAgent.num_completions += sum(map(len, groups))
+        CountedAgent.num_tokens += sum(len(c.completion_ids) for group in groups for c in group)
         return groups
 
 
@@ -188,7 +188,7 @@ class Curve:
 
     @staticmethod
     def _now() -> tuple[int, int, float]:
-        return CountedAgent.completions, CountedAgent.tokens, time.process_time()
+        return CountedAgent.num_completions, CountedAgent.num_tokens, time.process_time()
 
 
 def do(work: RunWork) -> RunResult:

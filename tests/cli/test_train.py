@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from cli_runs import SHORT, TASK, motet, train, weights
+from wandb_files import own_wandb
 
 from motet import algos
 
@@ -236,7 +237,10 @@ def test_weights_and_biases_are_written_into_the_run(
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.chdir(tmp_path)
-    folder = train(Path("run"), "--wandb", "--wandb-project", "songs", "--wandb-entity", "choir")
+    with own_wandb():
+        folder = train(
+            Path("run"), "--wandb", "--wandb-project", "songs", "--wandb-entity", "choir"
+        )
     (written,) = (folder / "wandb").glob("offline-run-*/*.wandb")
     assert written.stat().st_size > 0
     assert b"songs" in written.read_bytes()
