@@ -51,6 +51,8 @@ def _records_so_far(path: Path) -> Iterator[Any]:
         length = int.from_bytes(data[position + 4 : position + 6], "little")
         kind = data[position + 6]
         start = position + CHUNK_HEADER
+        if start + length > len(data):  # the rest is on its way
+            return
         record += data[start : start + length]
         position = start + length
         if kind in (WHOLE, LAST):
