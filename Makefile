@@ -11,7 +11,8 @@ BENCH_READY := $(BENCH_VENV)/.ready
 PEERS_VENV := .venv-bench-peers
 PEERS_READY := $(PEERS_VENV)/.ready
 # One torch thread for each of two workers: more threads than cores wait for each other for seconds.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# No test needs the hub, and without a network asking it takes long.
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 # Where the type checker looks: the same namespace that the wheel installs.
 TYPES := .types
 
