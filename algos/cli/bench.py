@@ -24,6 +24,7 @@ from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.show import console, print_json, print_table
 from motet.algos.cli.tasks import find_spec, make_env
 from motet.algos.cli.teams import build_team
+from motet.algos.cli.train import set_threads
 from motet.algos.group.magrpo import MAGRPOTrainer
 from motet.algos.group.magrpo_config import MAGRPOConfig
 from motet.envs import TextEnv
@@ -66,8 +67,7 @@ def run(words: list[str]) -> None:
     said = parsed(COMMAND, {"bench": FLAGS, "model": team}, joined(words), ABOUT)
     own = {flag.name: flag.default for flag in FLAGS} | said["bench"]
     _check(own)
-    if own["num_threads"] is not None:
-        torch.set_num_threads(own["num_threads"])
+    set_threads(own["num_threads"])
     env = make_env(find_spec(own["env"]), {})
     member = members_of(["agent_0"], SettingsFile(), said["model"])["agent_0"]
     if not member.has_weights:

@@ -10,6 +10,9 @@ from motet.algos.choices.pick_agent import FILE_NAME as PICKS
 from motet.algos.cli.flags import Flag, parsed
 from motet.algos.cli.members import Member, joined, member_flags, members_of, said_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
+from motet.algos.cli.paths import check_file
+from motet.algos.cli.positional import positional
+from motet.algos.cli.run_folder import way_on
 from motet.algos.cli.run_settings import env_kwargs_of
 from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings
 from motet.algos.cli.show import console, print_json, print_table
@@ -94,9 +97,8 @@ def _team_flags() -> list[Flag]:
 
 
 def _source_in(words: Sequence[str]) -> tuple[Source | None, list[str]]:
-    if not words or words[0].startswith("-"):
-        return None, list(words)
-    return source_of(words[0]), list(words[1:])
+    name, rest = positional(words, [*EVAL_FLAGS, *SAMPLING_FLAGS, *_team_flags()])
+    return (None if name is None else source_of(name)), rest
 
 
 def source_of(name: str) -> Source:
@@ -113,8 +115,7 @@ def source_of(name: str) -> Source:
         models = folder / "models"
         if not models.is_dir():
             raise UsageError(
-                f"Expected a run with models, got {name}, which has none yet; go on with "
-                f"`motet train --resume {name}`."
+                f"Expected a run with models, got {name}, which has none yet; {way_on(folder)}."
             )
         return Source(name, read_settings(folder), models)
     inside = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
@@ -137,17 +138,28 @@ def load_team(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -
         UsageError: where a model is missing or cannot be loaded.
     """
     names = list(env.possible_agents)
-    team: dict[str, Any]
     if source.models is not None and list(source.models.glob(f"*/{PICKS}")):
         with as_mistakes():
-            team = dict(algos.load_pick_agents(source.models))
-    else:
-        members = _members(source, names, said["team"])
-        shares = source.models is None
-        team = build_team(env, members, share=shares and len(set(map(str, members.values()))) == 1)
+            picks = algos.load_pick_agents(source.models, writer=_writers(source, env, said))
+        _check_all_there(source, set(names) - set(picks), names)
+        return dict(picks)
+    members = _members(source, names, said["team"])
+    shares = source.models is None
+    team = build_team(env, members, share=shares and len(set(map(str, members.values()))) == 1)
     _check_all_there(source, set(names) - set(team), names)
     with as_mistakes():
         return with_sampling(team, **{**sampling_of(source), **said["sampling"]})
+
+
+def _writers(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return who writes what picks are made of: the agents that the run began with, if any do."""
+    if not source.file.values or source.file.section("config").get("candidates") is not None:
+        return None
+    names = list(env.possible_agents)
+    members = members_of(names, source.file, said["team"])
+    team = build_team(env, members, share=bool(source.file.values.get("share")))
+    with as_mistakes():
+        return with_sampling(team, **said["sampling"])
 
 
 def sampling_of(source: Source) -> dict[str, Any]:
@@ -188,6 +200,8 @@ def _check_all_there(source: Source, missing: set[str], names: Sequence[str]) ->
 
 def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, Any]]) -> None:
     own = {**{flag.name: flag.default for flag in EVAL_FLAGS}, **said["evaluation"]}
+    if own["output"] is not None:
+        check_file(own["output"], "--output")
     kwargs = env_kwargs_of(task, source.file, said["task"]) if task.id == _id_of(source) else {
         **said["task"]
     }  # fmt: skip
@@ -234,12 +248,14 @@ def rows_of(said: Sequence[str] | None, env: Any) -> list[int]:
     rows: list[int] = []
     for word in (part for each in said for part in each.split(",")):
         first, dash, last = word.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"Expected rows such as 3 or 0-9, got {word!r}.")
-        rows.extend(range(int(first), int(last or first) + 1))
-    beyond = [row for row in rows if row not in all_rows]
-    if beyond and isinstance(env.unwrapped, envs.TextEnv):
-        raise UsageError(f"Expected rows from 0 to {len(all_rows) - 1}, got {beyond[0]}.")
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise UsageError(f"Expected rows such as 3 or 0-9, got {word!r}, which are none.")
+        if isinstance(env.unwrapped, envs.TextEnv) and end >= len(all_rows):
+            raise UsageError(f"Expected rows from 0 to {len(all_rows) - 1}, got {word!r}.")
+        rows.extend(range(begin, end + 1))
     return rows
 
 

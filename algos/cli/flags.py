@@ -7,7 +7,7 @@ value in a file may be more than a flag can say.
 import os
 import textwrap
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
@@ -86,6 +86,11 @@ class Flag:
         own = (self.option, *self.aliases)
         return (*own, f"--no-{self.option[2:]}") if bool in _options(self.hint) else own
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether all words that follow it are values of it."""
+        return any(Ellipsis in get_args(each) for each in _options(self.hint))
+
     def is_in(self, words: Iterable[str]) -> bool:
         """Tell whether a command has it."""
         typed = {word.partition("=")[0].replace("_", "-") for word in words}
@@ -162,7 +167,11 @@ def field_flags(kind: type, *, without: Collection[str] = ()) -> list[Flag]:
 
 
 def parsed(
-    command: str, groups: Mapping[str, Sequence[Flag]], words: Sequence[str], about: str = ""
+    command: str,
+    groups: Mapping[str, Sequence[Flag]],
+    words: Sequence[str],
+    about: str = "",
+    explain: Callable[[str], str | None] = lambda option: None,
 ) -> dict[str, dict[str, Any]]:
     """Return what a command says, and no defaults: by title, values by name of the flag.
 
@@ -173,6 +182,7 @@ def parsed(
         groups: flags by the title that they stand under.
         words: what was typed after the command, its positional words taken out.
         about: the text above the flags in the help.
+        explain: what to say of a flag that there is not; None for what is most like it.
 
     Raises:
         UsageError: where there is no such flag.
@@ -190,7 +200,7 @@ def parsed(
             registry=_REGISTRY,
             return_unknown_args=True,
         )
-    _check_known(command, unknown, flags)
+    _check_known(command, unknown, flags, explain)
     return {
         title: {
             flag.name: vars(vars(found)[_identifier(title)])[flag.name]
@@ -299,7 +309,12 @@ def _switched(flag: Flag, option: str, said: str) -> list[str]:
     return [flag.option, str(value)]
 
 
-def _check_known(command: str, unknown: Sequence[str], flags: Sequence[Flag]) -> None:
+def _check_known(
+    command: str,
+    unknown: Sequence[str],
+    flags: Sequence[Flag],
+    explain: Callable[[str], str | None],
+) -> None:
     if not unknown:
         return
     wrong = next((word for word in unknown if word.startswith("-")), unknown[0])
@@ -309,6 +324,9 @@ def _check_known(command: str, unknown: Sequence[str], flags: Sequence[Flag]) ->
             f"Expected flags of `{command}`, got {option!r}, which belongs to none; "
             f"`{command} --help` lists them."
         )
+    told = explain(option)
+    if told is not None:
+        raise UsageError(told)
     known = [each for flag in flags for each in flag.options]
     hint = suggestion(option.replace("_", "-"), known)
     raise UsageError(

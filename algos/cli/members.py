@@ -9,7 +9,7 @@ from motet import agents
 from motet.agents.checks import check_fields
 from motet.algos.cli.docs import described_fields
 from motet.algos.cli.flags import Flag
-from motet.algos.cli.mistakes import UsageError, as_mistakes
+from motet.algos.cli.mistakes import UsageError, as_mistakes, suggestion
 from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.yaml_text import mapping_from_word
 
@@ -128,8 +128,9 @@ def said_of(names: Sequence[str], said: Mapping[str, Sequence[str]]) -> dict[str
     """
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
     for option, words in said.items():
+        _check_said(option, words, names)
         for name in names if not words else ():
-            found[name][option] = _parsed(option, "true")
+            found[name][option] = True
         for word in sorted(words, key=lambda word: _addressed(word, names) is not None):
             owner = _addressed(word, names)
             is_switch = _HINTS[option] is bool
@@ -140,6 +141,36 @@ def said_of(names: Sequence[str], said: Mapping[str, Sequence[str]]) -> dict[str
             for name in names if owner is None else (owner,):
                 found[name][option] = _parsed(option, value)
     return found
+
+
+def _check_said(option: str, words: Sequence[str], names: Sequence[str]) -> None:
+    """Raise where a flag has no value, or two for the same agents."""
+    flag = f"--{option.replace('_', '-')}"
+    is_switch = _HINTS[option] is bool
+    if not words and not is_switch:
+        raise UsageError(f"Expected a value after {flag}, got none.")
+    if is_switch:
+        _check_switch(flag, words, names)
+    owners = [_addressed(word, names) or (word if is_switch and word in names else None)
+              for word in words]  # fmt: skip
+    twice = next((owner for owner in owners if owners.count(owner) > 1), "")
+    if twice is None:
+        of_all = [word for word, owner in zip(words, owners, strict=True) if owner is None]
+        raise UsageError(
+            f"Expected one value after {flag}, or one for each agent as in {names[0]}=..., got "
+            f"{', '.join(map(repr, of_all))}."
+        )
+    if twice:
+        raise UsageError(f"Expected {flag} once for {twice}, got {' '.join(words)}.")
+
+
+def _check_switch(flag: str, words: Sequence[str], names: Sequence[str]) -> None:
+    for word in words:
+        if word not in names and "=" not in word and word.lower() not in ("true", "false"):
+            raise UsageError(
+                f"Expected agents of the task, {', '.join(names)}, or True or False, after {flag}, "
+                f"got {word!r}.{suggestion(word, names)}"
+            )
 
 
 def _addressed(word: str, names: Sequence[str]) -> str | None:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeGuard
 
 from gymnasium import error
 
@@ -41,14 +42,29 @@ def as_mistakes(*, until: Callable[[], bool] = lambda: False) -> Iterator[None]:
     except (
         error.Error, ValueError, TypeError, KeyError, ImportError, OSError, AttributeError
     ) as exc:  # fmt: skip
-        told = str(exc.args[0]) if isinstance(exc, KeyError) and exc.args else str(exc)
+        told = _told(exc)
         if until() or not _is_refusal(exc, told):
             raise
         raise UsageError(told) from exc
 
 
+def _told(exc: Exception) -> str:
+    if isinstance(exc, KeyError) and exc.args:
+        return str(exc.args[0])
+    if _is_of_a_path(exc):
+        return f"Expected a path that can be used, got {exc.filename}: {exc.strerror}."
+    return str(exc)
+
+
+def _is_of_a_path(exc: Exception) -> TypeGuard[OSError]:
+    """Tell whether the system refuses a path: it is not there, read-only or a folder."""
+    return isinstance(exc, OSError) and exc.filename is not None and exc.strerror is not None
+
+
 def _is_refusal(exc: Exception, told: str) -> bool:
     if isinstance(exc, error.Error | FileNotFoundError | FileExistsError | PermissionError):
+        return True
+    if _is_of_a_path(exc):
         return True
     if isinstance(exc, ImportError | ValueError) and not isinstance(exc, UnicodeError):
         return "Expected " in told or isinstance(exc, ModuleNotFoundError)

@@ -1,7 +1,8 @@
 """What `motet train` is asked for: its flags, and what they and files say."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from motet.algos.cli.run_folder import run_of
 from motet.algos.cli.run_settings import OF_ENV
 from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings
 from motet.algos.cli.tasks import env_flags, find_spec
-from motet.algos.registration import AlgorithmSpec, spec
+from motet.algos.registration import AlgorithmSpec, registry, spec
 
 COMMAND = "motet train"
 ABOUT = (
@@ -37,6 +38,7 @@ RUN_FLAGS = [
     Flag("num_threads", int | None, None, "threads of torch; one is the steadiest for a small "
          "model on a CPU"),
 ]  # fmt: skip
+_PEEKED = ("algo", "config_file", "resume")  # what other flags there are depends on these
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def planned(words: Sequence[str]) -> Plan:
     Raises:
         UsageError: where it does not say what to train, or says what cannot be.
     """
-    peeked = {flag.name: _peek(flag, words) for flag in RUN_FLAGS}
+    peeked = {flag.name: _peek(flag, words) for flag in RUN_FLAGS if flag.name in _PEEKED}
     run_path, checkpoint = (None, None)
     if peeked["resume"] is not None:
         if peeked["config_file"] is not None:
@@ -95,15 +97,21 @@ def planned(words: Sequence[str]) -> Plan:
         algo = spec(str(peeked["algo"] or file.values.get("algo") or "magrpo"))
     groups = flag_groups(task, algo)
     command = f"{COMMAND} {'ENV' if task is None else task.id}"
-    said = parsed(command, groups, joined(rest), ABOUT)
+    said = parsed(command, groups, joined(rest), ABOUT, partial(_of_others, algo.name))
     assert task is not None  # without one, the help has ended it
-    _check_said(said)
+    _check_said(said, run_path)
     module, colon, _ = str(id).rpartition(":")
     return Plan(task, f"{module}{colon}{task.id}", algo, file, said, run_path, checkpoint)
 
 
-def _check_said(said: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_said(said: Mapping[str, Mapping[str, Any]], run: Path | None) -> None:
     own = said["run"]
+    named = said["learner"].get("output_dir")
+    if run is not None and named is not None and Path(named).resolve() != run.resolve():
+        raise UsageError(
+            f"Expected no --output-dir with --resume, got {named}; a run goes on in its own "
+            f"folder, {run}."
+        )
     for name in ("wandb_project", "wandb_entity"):
         if name in own and own.get("wandb") is False:
             raise UsageError(f"Expected --wandb with --{name.replace('_', '-')}, got --no-wandb.")
@@ -124,13 +132,32 @@ def flag_groups(task: envs.EnvSpec | None, algo: AlgorithmSpec) -> dict[str, lis
     return {"run": RUN_FLAGS, "team": member_flags(), "task": of_task, "learner": of_learner}
 
 
+def _of_others(algo: str, option: str) -> str | None:
+    """Return what to say of a flag that this learner does not have, and others do."""
+    name = option.lstrip("-").replace("-", "_")
+    owners = sorted(
+        each.name
+        for each in registry.values()
+        if any(setting.name == name for setting in fields(each.config_class))
+    )
+    if not owners:
+        return None
+    some = ", ".join(owners[:4]) + (" and others" if len(owners) > 4 else "")
+    return (
+        f"Expected a setting of {algo}, got {option}, which {some} "
+        f"{'has' if len(owners) == 1 else 'have'}; see `motet algos {algo}`, or choose with --algo."
+    )
+
+
 def _peek(flag: Flag, words: Sequence[str]) -> str | None:
     """Return what a flag is followed by, the last time; None where it is not there."""
     found = None
     for place, word in enumerate(words):
         option, equals, value = word.partition("=")
         if option.replace("_", "-") in flag.options:
-            following = words[place + 1] if place + 1 < len(words) else ""
+            following = words[place + 1] if place + 1 < len(words) else "--"
+            if not equals and following.startswith("--"):
+                raise UsageError(f"Expected a value after {option}, got none.")
             found = value if equals else following
     return found
 

@@ -49,13 +49,15 @@ def run(words: list[str]) -> None:
     if task is None:
         raise UsageError(f"Expected the id of a task, as in `{COMMAND} story-length-ratio-v0`.")
     own = {flag.name: flag.default for flag in PLAY_FLAGS} | said["play"]
+    if own["num_episodes"] is not None and own["num_episodes"] < 1:
+        raise UsageError(f"Expected num_episodes of at least 1, got {own['num_episodes']}.")
     env = make_env(task, said["task"])
+    rows = None if own["rows"] is None else rows_of(own["rows"], env)
     seat = _seat(env, own["seat"])
     person = HumanAgent(seat, multiline=own["multiline"])
     game = Game(env, {**_partners(env, own, said), seat: person}, seat, own["seed"])
     out = console()
     out.print(f"You are {seat} of {', '.join(env.possible_agents)}. Ctrl-D ends it.")
-    rows = None if own["rows"] is None else rows_of(own["rows"], env)
     try:
         for number in (
             itertools.count() if own["num_episodes"] is None else range(own["num_episodes"])

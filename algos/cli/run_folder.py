@@ -8,6 +8,7 @@ from pathlib import Path
 from motet.algos.checkpoint import FILE_NAME as STATE
 from motet.algos.checkpoint_folder import find_checkpoint
 from motet.algos.cli.mistakes import UsageError
+from motet.algos.cli.paths import check_folder
 from motet.algos.cli.settings_file import FILE_NAME
 
 ROOT = Path("runs")
@@ -29,13 +30,27 @@ def check_new(folder: Path) -> None:
     Raises:
         UsageError: with what to type instead.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"Expected a folder as --output-dir, got the file {folder}.")
+    check_folder(folder, "--output-dir")
     if (folder / FILE_NAME).exists():
         raise UsageError(
-            f"Expected a new folder as --output-dir, got {folder}, which has a run; go on with "
-            f"`motet train --resume {shlex.quote(str(folder))}`, or name another."
+            f"Expected a new folder as --output-dir, got {folder}, which has a run; "
+            f"{way_on(folder)}, or name another."
         )
+
+
+def way_on(run: Path) -> str:
+    """Return what can be done with a run that has begun, in words.
+
+    Args:
+        run: its folder.
+    """
+    quoted = shlex.quote(str(run))
+    if newest_checkpoint(run) is not None:
+        return f"go on with `motet train --resume {quoted}`"
+    return (
+        "it has no checkpoint to go on from; begin it again with `motet train --config "
+        f"{quoted} --checkpoint-interval 1 --output-dir ...`"
+    )
 
 
 def run_of(path: str) -> tuple[Path, Path]:

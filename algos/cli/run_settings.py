@@ -102,12 +102,22 @@ def env_kwargs_of(
     kwargs: dict[str, Any] = {}
     if isinstance(section, dict):
         file.check_keys(("env",), ("id", "kwargs"), "id or kwargs")
-        kwargs = dict(section.get("kwargs") or {})
+        kwargs = dict(_mapping(section.get("kwargs"), file))
         known = accepted(task)
         if kwargs and known is not None:
             file.check_keys(("env", "kwargs"), known, f"a keyword argument of {task.id}")
     of_config = file.section("config")
     return {**{name: of_config[name] for name in OF_ENV if name in of_config}, **kwargs, **said}
+
+
+def _mapping(value: Any, file: SettingsFile) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"Expected a mapping as kwargs, got {value!r} in {file.where(('env', 'kwargs'))}."
+        )
+    return value
 
 
 def config_of(algo: AlgorithmSpec, file: SettingsFile, said: Mapping[str, Any]) -> Any:

@@ -105,6 +105,7 @@ def load(member: Member, seed: int | None = None) -> agents.LMAgent:
     Raises:
         UsageError: where there is none, or its tokenizer has no chat template.
     """
+    _check_device(member.device)
     pocket = member.model == "pocket"
     generation = {"max_new_tokens": POCKET_TOKENS} if pocket else {}
     options: dict[str, Any] = {} if member.revision is None else {"revision": member.revision}
@@ -129,4 +130,17 @@ def load(member: Member, seed: int | None = None) -> agents.LMAgent:
         told = str(exc).strip().partition("\n")[0]
         raise UsageError(
             f"Expected a model on the hub or in a folder, got {member.model!r}: {told}{known}"
+        ) from exc
+
+
+def _check_device(name: str | None) -> None:
+    """Raise where there is no such device, which torch says in many ways, some of them late."""
+    if name is None:
+        return
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as exc:
+        told = str(exc).strip().partition("\n")[0]
+        raise UsageError(
+            f"Expected a device that torch can use here, such as cpu, got {name!r}: {told}"
         ) from exc

@@ -30,8 +30,7 @@ def run(words: list[str]) -> None:
     settings = settled(plan, env)
     folder = plan.run or _folder(plan)
     config = config_of(plan.algo, plan.file, {**plan.said["learner"], "output_dir": str(folder)})
-    if settings.num_threads is not None:
-        torch.set_num_threads(settings.num_threads)
+    set_threads(settings.num_threads)
     commands = [*plan.file.values.get("commands", ())] if plan.run else []
     typed = shlex.join(["motet", "train", *words])
     begun = _Begun(folder, settings.as_file(config, [*commands, typed]))
@@ -72,13 +71,31 @@ def settled(plan: Plan, env: Any) -> RunSettings:
     )
 
 
+def set_threads(wanted: Any) -> None:
+    """Set the number of torch's threads; None leaves it.
+
+    Raises:
+        UsageError: where it is no number, or below 1.
+    """
+    if wanted is None:
+        return
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
+        raise UsageError(f"Expected num_threads of at least 1, got {wanted!r}.")
+    torch.set_num_threads(wanted)
+
+
 def _wandb(own: Mapping[str, Any], file: SettingsFile) -> dict[str, Any] | None:
     """Return options of `wandb.init`, None where it is not asked for."""
     in_file = file.values.get("wandb")
+    if not (in_file is None or isinstance(in_file, bool | dict)):
+        raise UsageError(
+            f"Expected options of wandb.init as wandb, or true or false, got {in_file!r} in "
+            f"{file.where(('wandb',))}."
+        )
     options = {
         name: own[f"wandb_{name}"] for name in ("project", "entity") if f"wandb_{name}" in own
     }
-    asked = own.get("wandb", bool(options) or bool(in_file))
+    asked = own.get("wandb", bool(options) or in_file not in (None, False))
     if not asked:
         return None
     return {**(in_file if isinstance(in_file, dict) else {}), **options}
@@ -174,6 +191,12 @@ def _interrupts_told(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         if newest_checkpoint(folder) is not None:
             print(f"Go on with: motet train --resume {shlex.quote(str(folder))}", file=sys.stderr)
+        elif (folder / FILE_NAME).exists():
+            print(
+                f"There is no checkpoint in {folder} to go on from; --checkpoint-interval 10 would "
+                "have left one after every tenth rollout.",
+                file=sys.stderr,
+            )
         raise
 
 

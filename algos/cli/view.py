@@ -5,6 +5,9 @@ from pathlib import Path
 
 from motet.algos.cli.flags import Flag, parsed
 from motet.algos.cli.mistakes import UsageError, as_mistakes
+from motet.algos.cli.paths import check_file
+from motet.algos.cli.positional import positional
+from motet.algos.cli.settings_file import FILE_NAME
 from motet.algos.cli.show import console
 
 COMMAND = "motet view"
@@ -22,11 +25,13 @@ FLAGS = [
 
 def run(words: list[str]) -> None:
     """Run `motet view RUN ...`."""
-    place = words[0] if words and not words[0].startswith("-") else None
-    rest = words if place is None else words[1:]
+    place, rest = positional(words, FLAGS)
     said = parsed(f"{COMMAND} RUN", {"page": FLAGS}, rest, ABOUT)["page"]
     if place is None:
         raise UsageError(f"Expected the folder of a run, as in `{COMMAND} runs/...`, got none.")
+    _check_run(Path(place))
+    if said.get("output") is not None:
+        check_file(said["output"], "--output")
     from motet.algos.viewer import write_view  # noqa: PLC0415  # after the help and what is wrong
 
     with as_mistakes():
@@ -34,3 +39,18 @@ def run(words: list[str]) -> None:
     console().print(f"Page: {page}")
     if said.get("open"):
         webbrowser.open(Path(page).resolve().as_uri())
+
+
+_OF_A_RUN = (FILE_NAME, "metrics.jsonl", "rollouts", "evaluations")
+
+
+def _check_run(place: Path) -> None:
+    """Raise where a folder has nothing that a run writes: its page would be empty."""
+    if not place.is_dir() or any((place / name).exists() for name in _OF_A_RUN):
+        return
+    above = any((place.resolve().parent / name).exists() for name in _OF_A_RUN)
+    hint = f" Did you mean {place.parent}?" if above else ""
+    raise UsageError(
+        f"Expected the folder of a run, with {FILE_NAME}, metrics.jsonl or rollouts, got {place}."
+        f"{hint}"
+    )

@@ -76,6 +76,7 @@ def _only(agents: Agent | Mapping[str, Agent]) -> Agent:
     if len(different) != 1:
         raise ValueError(
             f"Expected one agent that writes for all, got {len(different)} different ones in "
-            f"{list(agents)}; pass the one alone, or the same under all names."
+            f"{list(agents)}; pass the one alone, or the same under all names, which is "
+            "--share on the command line."
         )
     return next(iter(different.values()))

@@ -34,6 +34,7 @@ def test_it_measures_each_width(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (["--model", "random"], "Expected a language model to measure, got 'random'"),
         (["--max-new-tokens", "0"], "max_new_tokens"),
         (["--env", "story"], "not found"),
+        (["--num-threads", "0"], "Expected num_threads of at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -107,7 +107,14 @@ def test_a_member_can_be_another(run: Path, capsys: pytest.CaptureFixture[str]) 
         ([], "Expected a team, as in `motet eval runs/...`"),
         (["pocket"], "Expected --env with pocket, which is of no run"),
         (["pocket", "--env", "story"], "Environment story not found"),
-        (["pocket", "--env", TASK, "--rows", "99"], "Expected rows from 0 to 9, got 99"),
+        (["pocket", "--env", TASK, "--rows", "99"], "Expected rows from 0 to 9, got '99'"),
+        (
+            ["pocket", "--env", TASK, "--rows", "0-99999999999"],  # never one by one
+            "Expected rows from 0 to 9, got '0-99999999999'",
+        ),
+        (["pocket", "--env", TASK, "--rows", "5-2"], "got '5-2', which are none"),
+        (["pocket", "--env", TASK, "--output", "."], "Expected a file as --output"),
+        (["--env", TASK, "--greedy", "pocket", "--rows", "a"], "got 'a'"),
         (["pocket", "--env", TASK, "--rows", "a"], "Expected rows such as 3 or 0-9, got 'a'"),
         (["pocket", "--env", TASK, "--num-samples", "0"], "Expected num_samples of at least 1"),
         (["nowhere/models", "--env", TASK], "Expected a model on the hub or in a folder"),

@@ -77,6 +77,16 @@ def test_control_characters_of_partners_are_written_out(
     assert "\x1b" not in printed
 
 
+@pytest.mark.parametrize("words", [("--num-episodes", "0"), ("--rows", "99")])
+def test_episodes_that_cannot_be_played_are_refused_before_the_first(
+    words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert motet("play", TASK, *words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("motet: Expected ")
+
+
 def test_a_seat_that_there_is_not_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert motet("play", TASK, "--seat", "agent_7") == 2
     assert "Expected a seat among agent_0, agent_1, got 'agent_7'" in capsys.readouterr().err

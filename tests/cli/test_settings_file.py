@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_runs import motet
 
 from motet import algos, envs
 from motet.algos.cli.mistakes import UsageError
@@ -59,6 +60,29 @@ def test_a_wrong_setting_is_told_with_its_line(text: str, told: str, tmp_path: P
     with pytest.raises(UsageError) as refused:
         config_of(algos.spec("magrpo"), read_settings(path), {})
     assert told.format(file=path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "env: {id: story-length-ratio-v0, kwargs: 5}\n",
+            "Expected a mapping as kwargs, got 5 in ",
+        ),
+        (
+            "env: story-length-ratio-v0\nnum_threads: many\n",
+            "num_threads of at least 1, got 'many'",
+        ),
+        ("env: story-length-ratio-v0\nwandb: 3\n", "or true or false, got 3 in {file}, line 2"),
+    ],
+)
+def test_what_is_no_setting_of_a_run_is_told(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = settings(tmp_path, text)
+    assert motet("train", "--config", path, "--output-dir", tmp_path / "run") == 2
+    assert told.format(file=path) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_flag_is_not_blamed_on_the_file(tmp_path: Path) -> None:

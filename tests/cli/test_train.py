@@ -231,6 +231,22 @@ def test_learners_of_choices_are_trained_and_played(tmp_path: Path) -> None:
     assert motet("eval", folder, "--num-samples", "2") == 0
 
 
+def test_ways_to_ask_are_played_with_the_agents_that_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    words = ("--algo", "sb3-ppo", "--strategies", "{prompt}", "Briefly. {prompt}",
+             "--generation", "max_new_tokens=3", "--total-timesteps", "16", "--num-envs", "2",
+             "--n-steps", "4", "--batch-size", "8", "--eval-num-samples", "1")  # fmt: skip
+    assert motet("train", TASK, *words, "--output-dir", folder) == 0
+    capsys.readouterr()
+    assert motet("eval", folder, "--rows", "0", "--json") == 0
+    few = json.loads(capsys.readouterr().out)["metrics"]["num_tokens"]
+    assert 2 <= few <= 6
+    assert motet("eval", folder, "--rows", "0", "--json", "--max-new-tokens", "30") == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["num_tokens"] > 6
+
+
 def test_weights_and_biases_are_written_into_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +280,14 @@ def test_trackers_are_chosen_by_name(tmp_path: Path) -> None:
         (["--algo", "magrpo"], "Expected the id of a task"),
         ([TASK, "extra"], "got 'extra', which belongs to none"),
         ([TASK, "--num-turns", "0"], "Expected num_turns of at least 1"),
+        ([TASK, "--num-threads", "0"], "Expected num_threads of at least 1, got 0"),
+        ([TASK, "--output-dir", "/dev/null/run"], "/dev/null is a file"),
+        ([TASK, "--output-dir", "/dev/null"], "Expected a folder as --output-dir"),
+        ([TASK, "--config"], "Expected a value after --config, got none"),
+        (["--resume", "--seed", "1"], "Expected a value after --resume, got none"),
+        ([TASK, "--algo", "rae", "--strategies", "a"], "see `motet algos rae`"),
+        ([TASK, "--strategies", "a"], "Expected a setting of magrpo, got --strategies, which sb3-"),
+        ([TASK, "--algo", "centralised-magrpo"], "--share on the command line"),
         ([TASK, "--share", "--frozen", "agent_0"], "Expected the same settings for all agents"),
         ([TASK, "--eval-split", "evl"], "Did you mean eval?"),
         ([TASK, "--eval-split", "20"], "20"),
@@ -308,3 +332,29 @@ def test_a_run_without_a_checkpoint_says_how_to_have_one(
     folder = train(tmp_path / "run")
     assert motet("train", "--resume", folder) == 2
     assert "--checkpoint-interval 1" in capsys.readouterr().err
+    assert motet("train", TASK, *SHORT, "--output-dir", folder) == 2
+    told = capsys.readouterr().err
+    assert "it has no checkpoint to go on from" in told
+    assert "--resume" not in told
+
+
+def test_a_run_goes_on_in_its_own_folder(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert motet("train", "--resume", run, "--output-dir", tmp_path / "other") == 2
+    assert "Expected no --output-dir with --resume" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_interrupt_without_a_checkpoint_says_how_to_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(algos.MAGRPOTrainer, "update", interrupted)
+    folder = tmp_path / "run"
+    assert motet("train", TASK, *SHORT, "--output-dir", folder) == 130
+    told = capsys.readouterr().err
+    assert f"There is no checkpoint in {folder} to go on from; --checkpoint-interval" in told
+    assert (folder / "run.yaml").is_file()

@@ -24,6 +24,25 @@ def test_a_run_becomes_a_page(
     assert (tmp_path / "page.html").stat().st_size < (run / "view.html").stat().st_size
 
 
+def test_the_run_may_follow_the_flags(run: Path, tmp_path: Path) -> None:
+    assert motet("view", "--output", tmp_path / "page.html", "--no-open", run) == 0
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_a_folder_of_no_run_is_left_as_it_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert motet("view", tmp_path) == 2
+    assert "Expected the folder of a run, with run.yaml" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert motet("view", run / "models") == 2
+    assert f"Did you mean {run}?" in capsys.readouterr().err
+    assert motet("view", run, "--output", tmp_path) == 2
+    assert f"Expected a file as --output, got the folder {tmp_path}" in capsys.readouterr().err
+    assert motet("view", run, "--output", run / "run.yaml" / "page.html") == 2
+    assert "run.yaml is a file" in capsys.readouterr().err
+
+
 def test_it_is_opened_where_it_is_asked_to(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
