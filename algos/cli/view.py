@@ -34,7 +34,7 @@ def run(words: list[str]) -> None:
         check_file(said["output"], "--output")
     from motet.algos.viewer import write_view  # noqa: PLC0415  # after the help and what is wrong
 
-    with as_mistakes():
+    with as_mistakes(), console().status("Writing the page"):  # seconds where rollouts are many
         page = write_view(place, said.get("output"), max_rollouts=said.get("max_rollouts"))
     console().print(f"Page: {page}")
     if said.get("open"):
