@@ -1,26 +1,28 @@
 """`motet eval RUN`: play a team on held-out rows, alone or against another, as training does."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 from motet import algos, envs
-from motet.algos.choices.pick_agent import FILE_NAME as PICKS
 from motet.algos.cli.flags import Flag, parsed
-from motet.algos.cli.members import Member, joined, member_flags, members_of, said_of
+from motet.algos.cli.members import joined, member_flags
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.paths import check_file
 from motet.algos.cli.positional import positional
-from motet.algos.cli.run_folder import way_on
 from motet.algos.cli.run_settings import env_kwargs_of
-from motet.algos.cli.settings_file import FILE_NAME, SettingsFile, read_settings
 from motet.algos.cli.show import console, print_json, print_table
 from motet.algos.cli.tasks import env_flags, find_spec, held_out_env, make_env
-from motet.algos.cli.teams import build_team
+from motet.algos.cli.team_source import (
+    Source,
+    check_apart,
+    load_team,
+    sampling_of,
+    source_of,
+    viewed,
+)
 from motet.algos.rollouts.joint_policy import Team
 from motet.algos.schedule import eval_rows
-from motet.algos.team import with_sampling
 
 COMMAND = "motet eval"
 ABOUT = (
@@ -28,7 +30,6 @@ ABOUT = (
     "model; a name on the hub; or pocket. A run brings its task, its held-out rows and its "
     "sampling settings with it."
 )
-SAMPLING = ("max_new_tokens", "temperature", "top_p", "top_k", "bf16")
 EVAL_FLAGS = [
     Flag("env", str | None, None, "id of the task; None for that of the run"),
     Flag("num_samples", int, 1, "episodes per row"),
@@ -49,21 +50,6 @@ SAMPLING_FLAGS = [
     Flag("top_k", int | None, None, "sample from the k most likely tokens"),
     Flag("bf16", bool | None, None, "multiply matrices in bfloat16"),
 ]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a team comes from.
-
-    Attributes:
-        name: as it was typed.
-        file: settings of its run, empty where it is of none.
-        models: folder with a folder for each agent, None where one model plays all.
-    """
-
-    name: str
-    file: SettingsFile
-    models: Path | None
 
 
 def run(words: list[str]) -> None:
@@ -101,103 +87,6 @@ def _source_in(words: Sequence[str]) -> tuple[Source | None, list[str]]:
     return (None if name is None else source_of(name)), rest
 
 
-def source_of(name: str) -> Source:
-    """Return where a team comes from.
-
-    Args:
-        name: the folder of a run, of models or of a model, or a model's name.
-
-    Raises:
-        UsageError: where it is the folder of a run that has no models yet.
-    """
-    folder = Path(name)
-    if (folder / FILE_NAME).exists():
-        models = folder / "models"
-        if not models.is_dir():
-            raise UsageError(
-                f"Expected a run with models, got {name}, which has none yet; {way_on(folder)}."
-            )
-        return Source(name, read_settings(folder), models)
-    inside = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
-    if folder.is_dir() and (inside or list(folder.glob(f"*/{PICKS}"))):
-        run = folder.resolve().parent
-        of_run = folder.name == "models" and (run / FILE_NAME).exists()
-        return Source(name, read_settings(run) if of_run else SettingsFile(), folder)
-    return Source(name, SettingsFile(), None)
-
-
-def load_team(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Load a team, with the sampling settings of its run, and flags over them.
-
-    Args:
-        source: where it comes from.
-        env: the task.
-        said: `team` and `sampling`, what flags say.
-
-    Raises:
-        UsageError: where a model is missing or cannot be loaded.
-    """
-    names = list(env.possible_agents)
-    if source.models is not None and list(source.models.glob(f"*/{PICKS}")):
-        with as_mistakes():
-            picks = algos.load_pick_agents(source.models, writer=_writers(source, env, said))
-        _check_all_there(source, set(names) - set(picks), names)
-        return dict(picks)
-    members = _members(source, names, said["team"])
-    shares = source.models is None
-    team = build_team(env, members, share=shares and len(set(map(str, members.values()))) == 1)
-    _check_all_there(source, set(names) - set(team), names)
-    with as_mistakes():
-        return with_sampling(team, **{**sampling_of(source), **said["sampling"]})
-
-
-def _writers(source: Source, env: Any, said: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return who writes what picks are made of: the agents that the run began with, if any do."""
-    if not source.file.values or source.file.section("config").get("candidates") is not None:
-        return None
-    names = list(env.possible_agents)
-    members = members_of(names, source.file, said["team"])
-    team = build_team(env, members, share=bool(source.file.values.get("share")))
-    with as_mistakes():
-        return with_sampling(team, **said["sampling"])
-
-
-def sampling_of(source: Source) -> dict[str, Any]:
-    """Return the sampling settings that a run was trained with, none where it is of no run."""
-    own = source.file.section("config")
-    return {name: own[name] for name in SAMPLING if own.get(name) is not None}
-
-
-def _members(
-    source: Source, names: Sequence[str], said: Mapping[str, Sequence[str]]
-) -> dict[str, Member]:
-    """Return settings by agent: as trained, with the models that came of it."""
-    members, flags = members_of(names, source.file, said), said_of(names, said)
-    if source.models is None:
-        members = {name: replace(each, model=source.name) for name, each in members.items()}
-    else:
-        trained = {
-            name: replace(
-                each, model=str(source.models / name), revision=None, lora_r=None, lora_alpha=None
-            )
-            for name, each in members.items()
-            if (source.models / name).is_dir()
-        }
-        scripted = {name for name, each in members.items() if not each.has_weights}
-        said_of_model = {name for name in names if "model" in flags[name]}
-        _check_all_there(source, set(names) - set(trained) - scripted - said_of_model, names)
-        members = {**members, **trained}
-    return {name: replace(each, **flags[name]) for name, each in members.items()}
-
-
-def _check_all_there(source: Source, missing: set[str], names: Sequence[str]) -> None:
-    if missing:
-        raise UsageError(
-            f"Expected models of {', '.join(names)} in {source.name}, got none of "
-            f"{', '.join(sorted(missing))}; name others with --model agent=MODEL."
-        )
-
-
 def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, Any]]) -> None:
     own = {**{flag.name: flag.default for flag in EVAL_FLAGS}, **said["evaluation"]}
     if own["output"] is not None:
@@ -209,6 +98,9 @@ def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, An
     wanted = own["eval_split"] or source.file.values.get("eval_split")
     env, held_out, told = held_out_env(task, env, kwargs, wanted)
     played = env if held_out is None else held_out
+    if own["against"] is not None:
+        check_apart(source)
+    played = viewed(source, played)
     team = load_team(source, played, said)
     rows = rows_of(own["rows"], played)
     options = {
@@ -221,6 +113,7 @@ def _play(source: Source, task: envs.EnvSpec, said: Mapping[str, Mapping[str, An
         )
     if own["against"] is not None:
         against = source_of(own["against"])
+        check_apart(against)
         # a team of no run samples as the one that it is compared with, say before training
         theirs = {**sampling_of(source), **sampling_of(against), **said["sampling"]}
         other = load_team(against, played, {"team": {}, "sampling": theirs})

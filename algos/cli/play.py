@@ -9,14 +9,16 @@ from rich.text import Text
 
 from motet.agents import Agent, Completion, HumanAgent
 from motet.agents.agent import HistoryAgent
-from motet.algos.cli.eval import SAMPLING_FLAGS, load_team, rows_of, source_of
+from motet.algos.cli.eval import SAMPLING_FLAGS, rows_of
 from motet.algos.cli.flags import Flag, parsed
 from motet.algos.cli.members import joined, member_flags, members_of
 from motet.algos.cli.mistakes import UsageError, as_mistakes
 from motet.algos.cli.settings_file import SettingsFile
 from motet.algos.cli.show import console
 from motet.algos.cli.tasks import env_flags, find_spec, make_env
+from motet.algos.cli.team_source import check_apart, load_team, source_of
 from motet.algos.cli.teams import build_team
+from motet.algos.rollouts.joint_policy import JointPolicy
 from motet.algos.team import with_sampling
 
 COMMAND = "motet play"
@@ -80,13 +82,26 @@ def _seat(env: Any, wanted: str | None) -> str:
 def _partners(env: Any, own: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Agent]:
     names = list(env.possible_agents)
     if own["team"] is not None:
-        return load_team(source_of(own["team"]), env, said)
+        return _agents_of_run(own["team"], env, said)
     members = members_of(names, SettingsFile(), said["team"])
     seated = {name: each for name, each in members.items() if name != _seat(env, own["seat"])}
     same = len({str(each) for each in seated.values()}) == 1 and len(seated) > 1
     team = build_team(env, seated, share=same, seed=own["seed"])
     with as_mistakes():
         return with_sampling(team, **said["sampling"])
+
+
+def _agents_of_run(name: str, env: Any, said: Mapping[str, Any]) -> dict[str, Agent]:
+    """Return the agents of a run, each of which can be beside a person."""
+    source = source_of(name)
+    check_apart(source)
+    team = load_team(source, env, said)
+    if isinstance(team, JointPolicy):
+        raise UsageError(
+            f"Expected a team whose agents answer by themselves, got {name}, whose agents read one "
+            "another first."
+        )
+    return dict(team)
 
 
 class Game:

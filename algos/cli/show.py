@@ -35,8 +35,9 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str =
             print("  ".join(cells).rstrip())
         return
     table = Table(title=title or None, header_style="bold", title_justify="left")
-    for name in head:
-        table.add_column(name)
+    for place, name in enumerate(head):
+        # what is typed, such as an id or a flag, is never cut
+        table.add_column(name, no_wrap=not place, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     out.print(table)

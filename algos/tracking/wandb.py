@@ -40,6 +40,7 @@ class WandbLogger:
 
     Raises:
         ImportError: where wandb is not installed, with what to type.
+        ValueError: where nobody is logged in, or wandb refuses an option.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -47,7 +48,13 @@ class WandbLogger:
         import wandb  # noqa: PLC0415  # only where it was asked for
 
         begun = wandb.run
-        self._run = wandb.init(**options)
+        try:
+            self._run = wandb.init(**options)
+        except wandb.errors.UsageError as exc:  # the word of wandb for who is not logged in
+            raise ValueError(
+                f"Expected a login at Weights & Biases, got: {exc} Set WANDB_API_KEY, or "
+                "WANDB_MODE=offline to keep all in the run's folder."
+            ) from exc
         self._is_own = self._run is not begun
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")

@@ -96,6 +96,49 @@ def test_two_teams_play_the_same_episodes(
     assert "win rate" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("algo", ["discussion", "pipeline", "random", "best-of-n"])
+def test_teams_that_were_not_trained_play_as_in_their_run(
+    algo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    sampling = () if algo == "random" else ("--max-new-tokens", "3", "--temperature", "0.5")
+    words = (TASK, "--algo", algo, *sampling, "--eval-num-samples", "2", "--seed", "3")
+    assert motet("train", *words, "--output-dir", folder) == 0
+    entry = json.loads((folder / "metrics.jsonl").read_text())
+    found = printed(capsys, folder, "--rows", "0", "1", "--seed", "3")["metrics"]
+    logged = {f"eval/{name}": value for name, value in found.items()}
+    assert set(logged) <= set(entry)
+    same = {name: entry[name] for name in logged} == logged
+    assert same == (algo != "best-of-n")  # whose choice by rewards no team has that plays alone
+    drafts = {"discussion": 2}.get(algo, 1)
+    if algo != "random":
+        assert drafts * 4 <= found["num_tokens"] <= drafts * 4 * 3
+
+
+def test_best_of_n_is_played_without_its_choice_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    words = (TASK, "--algo", "best-of-n", "--max-new-tokens", "3", "--eval-num-samples", "1")
+    assert motet("train", *words, "--output-dir", folder) == 0
+    with pytest.warns(UserWarning, match="best-of-n chooses by rewards"):
+        assert motet("eval", folder, "--rows", "0") == 0
+
+
+def test_one_policy_for_all_writes_for_all_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(tmp_path / "run", "--algo", "centralised-magrpo", "--share")
+    found = printed(capsys, folder, "--rows", "0")["metrics"]
+    assert found["num_completions"] == 1
+    assert found["num_tokens"] <= 4
+    for words in ((folder, "--against", "pocket"), ("pocket", "--env", TASK, "--against", folder)):
+        assert motet("eval", *words) == 2
+        assert "whose one policy writes for all" in capsys.readouterr().err
+    assert motet("play", TASK, "--team", folder) == 2
+    assert "whose one policy writes for all" in capsys.readouterr().err
+
+
 def test_a_member_can_be_another(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, run, "--rows", "0", "--model", "agent_1=text:")
     assert found["metrics"]["num_tokens"] <= 8

@@ -145,6 +145,12 @@ def on_a_terminal(words: list[str], env: dict[str, str]) -> str:
     return printed.decode()
 
 
+def test_names_that_are_typed_are_whole_on_a_narrow_terminal() -> None:
+    assert f"│ {TASK} " in on_a_terminal(["envs"], {"COLUMNS": "60", "NO_COLOR": "1"})
+    shown = on_a_terminal(["algos", "magrpo"], {"COLUMNS": "60", "NO_COLOR": "1"})
+    assert "│ --mask-truncated-completions " in shown
+
+
 @pytest.mark.parametrize("words", [["envs", "--help"], ["envs"]])
 def test_colours_are_for_terminals_that_want_them(words: list[str]) -> None:
     assert "\x1b[" in on_a_terminal(words, {"NO_COLOR": ""})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cli_runs import SHORT, TASK, motet, train, weights
+from cli_runs import SHORT, TASK, motet, process, train, weights
 from wandb_files import own_wandb
 
 from motet import algos
@@ -262,6 +262,19 @@ def test_weights_and_biases_are_written_into_the_run(
     assert b"songs" in written.read_bytes()
     assert settings(folder)["wandb"] == {"project": "songs", "entity": "choir"}
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_who_is_not_logged_in_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    # wandb reads its settings once in a process
+    ended = process("train", TASK, *SHORT, "--wandb", "--output-dir", "run", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "motet: Expected a login at Weights & Biases, got: " in ended.stderr
+    assert "WANDB_MODE=offline" in ended.stderr
+    assert not (tmp_path / "run" / "run.yaml").exists()
 
 
 def test_trackers_are_chosen_by_name(tmp_path: Path) -> None:
