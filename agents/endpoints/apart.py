@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
             return future.result()
         finally:
-            if not future.done():
+            while not future.done():  # libraries may take a cancellation for one of their own
                 with contextlib.suppress(RuntimeError):  # it has ended in between
                     loop.call_soon_threadsafe(cancel)
+                wait([future], timeout=1.0)

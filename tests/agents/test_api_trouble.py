@@ -352,6 +352,37 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 10
 
 
+STUBBORN = """
+import asyncio
+import sys
+from motet.agents.endpoints.apart import run_apart
+
+
+async def stubborn() -> None:
+    for _ in range(3):
+        try:
+            print("waiting", flush=True)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+
+try:
+    run_apart(stubborn)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_insists_where_a_library_takes_it_for_its_own() -> None:
+    run = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    assert run.stdout.readline() == "waiting\n"
+    run.send_signal(signal.SIGINT)
+    out, _ = run.communicate(timeout=60)
+    assert out.splitlines() == ["waiting", "waiting", "interrupted"]
+
+
 def test_a_deadline_does_not_wait_for_the_name_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object, **__: object) -> None:
         time.sleep(6)
