@@ -328,8 +328,10 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
     """In a process of its own, as a shell interrupts it."""
     script = tmp_path / "asks.py"
     script.write_text(
+        "import signal\n"
         "import sys\n"
         "from motet.agents import APIAgent\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell ignores it\n"
         "agent = APIAgent('m', base_url=sys.argv[1])\n"
         "print('asking', flush=True)\n"
         "try:\n"
@@ -354,8 +356,10 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
 
 STUBBORN = """
 import asyncio
-import sys
+import signal
 from motet.agents.endpoints.apart import run_apart
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell ignores it
 
 
 async def stubborn() -> None:
