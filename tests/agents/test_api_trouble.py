@@ -331,7 +331,7 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
         "import signal\n"
         "import sys\n"
         "from motet.agents import APIAgent\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell ignores it\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # where a shell ignores it\n"
         "agent = APIAgent('m', base_url=sys.argv[1])\n"
         "print('asking', flush=True)\n"
         "try:\n"
