@@ -57,6 +57,29 @@ def check_request(observations: Sequence[str], num_generations: int) -> None:
         raise ValueError(f"Expected num_generations of at least 1, got {num_generations}.")
 
 
+def check_contexts_by_number(contexts: object, wanted: int) -> None:
+    """Raise where contexts are not one for each observation.
+
+    Args:
+        contexts: what `act` got.
+        wanted: number of observations.
+
+    Raises:
+        TypeError: where they are no list.
+        ValueError: where their number is wrong.
+    """
+    if not isinstance(contexts, Completion | Sequence):
+        raise TypeError(
+            f"Expected a list of {wanted} contexts, one for each observation, got a "
+            f"{type(contexts).__name__}; pass list(contexts)."
+        )
+    if isinstance(contexts, Completion) or len(contexts) != wanted:
+        got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
+        raise ValueError(
+            f"Expected a list of {wanted} contexts, one for each observation, got {got}."
+        )
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Anything that answers. Implement `act` and every learner and env of Motet can use it.

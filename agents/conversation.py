@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
-from motet.agents.agent import Completion
+from motet.agents.agent import Completion, check_contexts_by_number
 
 # Stand-ins for texts, to find in what a template makes of them.
 _SAID = ("motet-first-user-turn", "motet-second-user-turn", "motet-third-user-turn")
@@ -177,16 +177,7 @@ def check_contexts(contexts: Sequence[Completion | None], wanted: int, num_token
             tuples.
         ValueError: where their number is wrong, or one has no token ids or others than the model.
     """
-    if not isinstance(contexts, Completion | Sequence):
-        raise TypeError(
-            f"Expected a list of {wanted} contexts, one for each observation, got a "
-            f"{type(contexts).__name__}; pass list(contexts)."
-        )
-    if isinstance(contexts, Completion) or len(contexts) != wanted:
-        got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
-        raise ValueError(
-            f"Expected a list of {wanted} contexts, one for each observation, got {got}."
-        )
+    check_contexts_by_number(contexts, wanted)
     for context in contexts:
         if context is None:
             continue

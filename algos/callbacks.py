@@ -3,7 +3,6 @@
 trainer = algos.make("magrpo", env, team, callbacks=[algos.StopOnThreshold(0.9)])
 """
 
-import difflib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 
 from motet.algos.evaluation import Evaluation
 from motet.algos.rollouts.rollout import Rollout
+from motet.algos.suggesting import suggestion
 
 
 class Callback:
@@ -88,10 +88,9 @@ class StopOnThreshold(Callback):
         """Warn where the metric was never there, as a misspelt one."""
         del trainer
         if self._known and self.metric not in self._known:
-            close = difflib.get_close_matches(self.metric, self._known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There were {sorted(self._known)}."
+            hint = suggestion(self.metric, self._known) or f" There were {sorted(self._known)}."
             warnings.warn(
-                f"The run never had a metric {self.metric!r} to stop by. {hint}", stacklevel=4
+                f"The run never had a metric {self.metric!r} to stop by.{hint}", stacklevel=4
             )
 
     def _goes_on(self, metrics: Mapping[str, float]) -> bool | None:

@@ -4,7 +4,6 @@ It is the other way to call a trainer, `MAGRPOTrainer(agents=[model, model], tok
 reward_func=..., train_dataset=...)`. There is one code path after it.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from motet.agents import Agent, LMAgent
 from motet.agents.loading import default_device
 from motet.algos.config import TrainerConfig
 from motet.algos.rollouts.collect import ParallelTextEnv
+from motet.algos.suggesting import suggestion
 from motet.envs import RewardProcessor, TextEnv
 from motet.envs.simulator import text_env_of
 from motet.envs.views.joint_view import is_vector
@@ -119,8 +119,7 @@ def _check_names(parts: TaskParts) -> None:
     known = TaskParts.__annotations__
     for name in parts:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]}=?" if close else ""
+            hint = suggestion(name, known, "{}=")
             raise TypeError(
                 f"Expected the parts of a task among {', '.join(known)}, got {name}=.{hint}"
             )

@@ -4,7 +4,6 @@ Third-party packages add theirs through the entry-point group `motet.algos`, loa
 name that is not known; `motet.envs.registration.plugins` has the form.
 """
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from motet.agents import Agent
 from motet.algos.evaluation import Evaluation
 from motet.algos.group.magrpo_config import MAGRPOConfig
+from motet.algos.suggesting import suggestion
 from motet.algos.trainer import Trainer
 from motet.envs.registration.entry_point import origin
 from motet.envs.registration.plugins import PluginLoader
@@ -152,7 +152,6 @@ def spec(name: str) -> AlgorithmSpec:
     if name not in registry:
         _plugins.load()
     if name not in registry:
-        close = difflib.get_close_matches(str(name).lower(), registry, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = suggestion(str(name).lower(), registry)
         raise KeyError(f"Expected one of {sorted(registry)}, got {name!r}.{hint}")
     return registry[name]

@@ -152,11 +152,10 @@ class TrainingRun:
     def checkpoint_to(self, folder: str | Path) -> None:
         """Write a checkpoint; see `Trainer.save_checkpoint`."""
         elapsed_s = time.perf_counter() - self._clock
-        state = self._trainer.state_dict()
         if self._half is None:
-            checkpoint = Checkpoint(state=state, elapsed_s=elapsed_s)
+            checkpoint = Checkpoint(state=self._trainer.state_dict(), elapsed_s=elapsed_s)
         else:
-            checkpoint = self._half.checkpoint(state, elapsed_s)
+            checkpoint = self._half.checkpoint(self._trainer.state_dict, elapsed_s)
         write_checkpoint(folder, checkpoint, self._config, type(self._trainer).__name__)
 
     # --- the order of things ------------------------------------------------------------------

@@ -8,7 +8,7 @@ in comparisons and in files, where the conversation is left out.
 from collections.abc import Sequence
 from typing import Any
 
-from motet.agents.agent import Completion, FinishReason
+from motet.agents.agent import Completion, FinishReason, check_contexts_by_number
 
 Message = tuple[str, str]  # role ("user" or "assistant") and text
 
@@ -88,16 +88,7 @@ def check_spoken_contexts(contexts: Sequence[Completion | None], wanted: int) ->
             conversation.
         ValueError: where their number is wrong.
     """
-    if not isinstance(contexts, Completion | Sequence):
-        raise TypeError(
-            f"Expected a list of {wanted} contexts, one for each observation, got a "
-            f"{type(contexts).__name__}; pass list(contexts)."
-        )
-    if isinstance(contexts, Completion) or len(contexts) != wanted:
-        got = "a Completion" if isinstance(contexts, Completion) else len(contexts)
-        raise ValueError(
-            f"Expected a list of {wanted} contexts, one for each observation, got {got}."
-        )
+    check_contexts_by_number(contexts, wanted)
     for context in contexts:
         if context is not None and not (isinstance(context, APICompletion) and context.messages):
             raise TypeError(

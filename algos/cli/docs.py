@@ -2,15 +2,9 @@
 
 import inspect
 import re
-from typing import Any
 
 _SECTION = re.compile(r"^(Args|Attributes|Arguments|Parameters):\s*$")
 _ENTRY = re.compile(r"^(\*{0,2}\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
-
-
-def summary_of(thing: Any) -> str:
-    """Return the first paragraph of a docstring in one line, "" where there is none."""
-    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
 
 
 def described(docstring: str | None) -> dict[str, str]:

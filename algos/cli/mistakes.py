@@ -1,11 +1,12 @@
 """What a user has to change: one sentence and exit status 2, where a bug has a traceback."""
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
 from gymnasium import error
+
+from motet.algos.suggesting import suggestion as suggested
 
 
 class UsageError(Exception):
@@ -13,15 +14,8 @@ class UsageError(Exception):
 
 
 def suggestion(wrong: str, known: Iterable[str], shown: str = "{}") -> str:
-    """Return " Did you mean ...?" where something known is like what came, else "".
-
-    Args:
-        wrong: what came.
-        known: what could have been meant.
-        shown: how a name is written, with `{}` for the name.
-    """
-    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.55)
-    return f" Did you mean {shown.format(close[0])}?" if close else ""
+    """Return what `motet.algos.suggesting.suggestion` does, for words typed in haste."""
+    return suggested(wrong, known, shown, cutoff=0.55)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ All keys may be left out. A run writes these, and for readers `commands` and `ve
 """
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import yaml
 
 from motet.algos.cli.mistakes import UsageError, suggestion
 from motet.algos.cli.yaml_text import Loader
+from motet.algos.earlier import put_in_place
 
 FILE_NAME = "run.yaml"
 KEYS = ("env", "eval_split", "algo", "share", "agents", "config", "num_threads", "wandb")
@@ -166,12 +166,7 @@ def write_settings(path: Path, values: Mapping[str, Any]) -> None:
             f"Expected settings that {path.name} can hold (numbers, texts, lists and mappings), "
             f"got {' '.join(str(exc).split())}."
         ) from exc
-    half = path.with_suffix(".part")
-    with half.open("w", encoding="utf-8") as file:
-        file.write(f"# motet train --config {path.name} runs this again\n{text}")
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    put_in_place(path, [f"# motet train --config {path.name} runs this again\n", text])
 
 
 def _plain(value: Any) -> Any:

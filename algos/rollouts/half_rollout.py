@@ -1,6 +1,6 @@
 """A rollout that is being trained on, and what a checkpoint in the middle of it holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -42,17 +42,19 @@ class HalfRollout:
         if state is not None:
             self._state, self._randomness = _copied(state), global_states()
 
-    def checkpoint(self, state: Mapping[str, Any], elapsed_s: float) -> Checkpoint:
+    def checkpoint(
+        self, current_state: Callable[[], Mapping[str, Any]], elapsed_s: float
+    ) -> Checkpoint:
         """Return what to go on from.
 
         Args:
-            state: of the learner, as it is now.
+            current_state: returns that of the learner as it is now, where no copy was kept.
             elapsed_s: seconds that the run has taken.
         """
         if not self._begun:
-            return Checkpoint(state=state, rollout=self._rollout, elapsed_s=elapsed_s)
+            return Checkpoint(state=current_state(), rollout=self._rollout, elapsed_s=elapsed_s)
         if self._state is None:
-            return Checkpoint(state=state, elapsed_s=elapsed_s)
+            return Checkpoint(state=current_state(), elapsed_s=elapsed_s)
         return Checkpoint(
             state=self._state,
             rollout=self._rollout,

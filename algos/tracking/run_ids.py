@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from motet.algos.earlier import put_in_place
+
 FILE_NAME = "tracking.json"
 
 
@@ -38,6 +40,4 @@ def write_run_ids(output_dir: str | Path, ids: Mapping[str, str]) -> None:
     """Write what `earlier_run_ids` reads; a write that is cut short leaves what was there."""
     path = Path(output_dir) / FILE_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_suffix(".part")
-    half.write_text(json.dumps(dict(ids), indent=1) + "\n", encoding="utf-8")
-    half.replace(path)
+    put_in_place(path, [json.dumps(dict(ids), indent=1) + "\n"])

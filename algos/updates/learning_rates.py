@@ -1,9 +1,9 @@
 """The learning rates of policies: one for all of them, or one for each by the agents' names."""
 
-import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from motet.algos.suggesting import suggestion
 from motet.algos.team import Policy
 
 
@@ -50,11 +50,9 @@ def check_learning_rates(
     trained = [name for policy in policies for name in policy.agents]
     for name in rate:
         if name not in agents:
-            near = difflib.get_close_matches(name, trained, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
                 f"Expected agent_learning_rate by the names of agents that are trained, {trained}, "
-                f"got {name!r}.{hint}"
+                f"got {name!r}.{suggestion(name, trained)}"
             )
         if name not in trained:
             raise ValueError(
