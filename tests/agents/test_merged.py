@@ -64,7 +64,9 @@ def test_a_merged_agent_computes_the_same_without_adapters(
     assert not torch.allclose(expected, logits(plain), atol=1e-3)
 
     merged = agent.merged()
-    torch.testing.assert_close(logits(merged), expected, rtol=1e-5, atol=1e-5)
+    # Products are summed in another order, so that errors go by the largest logits, near 0 as well.
+    tolerance = 1e-5 * float(expected.abs().max())
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-5, atol=tolerance)
     assert (merged.adapter, adapter_names(merged.model)) == (None, [])
     assert type(merged.model) is type(agent.model)
     assert all(weight.requires_grad for weight in merged.model.parameters())

@@ -1,0 +1,27 @@
+"""What holds for all tests: draws that a test leaves unseeded do not depend on the tests before."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+
+def _seed_everything() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    # Importing torch takes seconds, which tests of envs alone do not need.
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Seed what fixtures draw from."""
+    _seed_everything()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Seed what the test itself draws from, however much its fixtures took."""
+    _seed_everything()
