@@ -15,6 +15,7 @@ from torch import Tensor
 from motet.agents import Completion
 from motet.algos.actor_critics.value_samples import ValueBatch, ValueTarget, collate_values
 from motet.algos.rollouts.rollout import Advantage
+from motet.algos.updates.branch_attention import Branches, branches_of
 
 LossType = Literal["sequence_sum", "sequence_mean", "token_mean", "constant"]
 
@@ -68,6 +69,7 @@ class Batch:
         attention: (R, L, L) True where a token (second axis) sees another: what comes before it in
             its own sequence, and itself. None where every row is one sequence, for which that is
             all that comes before it, whatever number of samples read it.
+        branches: what `attention` says, branch by branch; None where that is None.
         rows: (M,) row of each completion token, completion by completion.
         columns: (M,) column of the token before it, whose logits predict it.
         completion_ids: (B, T).
@@ -82,6 +84,7 @@ class Batch:
     position_ids: Tensor
     lengths: Tensor
     attention: Tensor | None
+    branches: Branches | None
     rows: Tensor
     columns: Tensor
     completion_ids: Tensor
@@ -237,9 +240,12 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
     position_ids = position_ids.repeat(len(rows), 1)
     attention = torch.ones((len(rows), width, width), dtype=torch.bool).tril() if shares else None
     columns: list[Tensor] = []
+    branches: list[tuple[Tensor, int]] = []
     for i, row in enumerate(rows):
         seen = None if attention is None else attention[i]
-        columns += _lay_out(row, input_ids[i], position_ids[i], seen)
+        own_columns, own_branches = _lay_out(row, input_ids[i], position_ids[i], seen)
+        columns += own_columns
+        branches += [(i * width + path, own) for path, own in own_branches]
     completion_ids = torch.zeros((len(samples), longest), dtype=torch.long)
     old_log_probs = torch.zeros((len(samples), longest))
     advantages = torch.zeros((len(samples), longest))
@@ -255,6 +261,7 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
         position_ids=position_ids,
         lengths=torch.tensor(lengths),
         attention=attention,
+        branches=branches_of(branches, input_ids.numel()) if shares else None,
         rows=torch.repeat_interleave(
             torch.tensor([i for i, row in enumerate(rows) for _ in row]),
             torch.tensor([len(each) for each in columns]),
@@ -281,8 +288,8 @@ def _value_batch(samples: Sequence[Sample]) -> ValueBatch | None:
 
 def _lay_out(
     row: Sequence[Sample], input_ids: Tensor, position_ids: Tensor, attention: Tensor | None
-) -> list[Tensor]:
-    """Write a row's tokens, positions and attention; return (T,) columns by sample.
+) -> tuple[list[Tensor], list[tuple[Tensor, int]]]:
+    """Write a row's tokens, positions and attention.
 
     Args:
         row: samples.
@@ -291,9 +298,10 @@ def _lay_out(
         attention: (L, L) causal, to write into; None for a row of one sample.
 
     Returns:
-        The column before each completion token.
+        By sample, the (T,) columns before its completion's tokens; and for each that adds tokens to
+        the row, the columns of its sequence and how many are its own.
     """
-    columns, end = [], 0
+    columns, branches, end = [], [], 0
     before: tuple[int, ...] = ()
     path = torch.empty(0, dtype=torch.long)  # column of each token of a sequence
     for sample in row:
@@ -306,5 +314,7 @@ def _lay_out(
             attention[start:end, :start] = False
             attention[start:end, path[:shared]] = True
         columns.append(path[len(sample.completion.prompt_ids) - 1 :])
+        if end > start:
+            branches.append((path, end - start))
         before = sample.read
-    return columns
+    return columns, branches

@@ -13,13 +13,17 @@ from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs, token_log_probs_and_entropies
 from motet.agents.precision import computed_in, precision
 from motet.algos.updates.batch import Batch
+from motet.algos.updates.branch_attention import (
+    attention_mask,
+    branching,
+    carry,
+)
 from motet.algos.updates.head import (
     CHUNK_ROWS,
     has_plain_head,
     head_log_probs,
     head_log_probs_and_entropies,
 )
-from motet.algos.updates.packing import attention_mask
 
 
 def completion_log_probs(
@@ -66,7 +70,7 @@ def _found(
     model: PreTrainedModel, batch: Batch, generation: GenerationConfig, *, with_entropies: bool
 ) -> tuple[Tensor, ...]:
     """Return (B, T) log-probabilities and, if asked for, entropies."""
-    with precision(model.device, generation):
+    with precision(model.device, generation), branching(model):
         found = _by_token(model, batch, generation, with_entropies=with_entropies)
     zeros = torch.zeros(batch.mask.shape, device=batch.mask.device)
     return tuple(zeros.masked_scatter(batch.mask, each) for each in found)
@@ -85,7 +89,7 @@ def completion_hidden_states(
     Returns:
         (M, H), completion by completion.
     """
-    with precision(model.device, generation):
+    with precision(model.device, generation), branching(model):
         output = model.base_model(**_inputs(model, batch))
     hidden: Tensor = output.last_hidden_state[batch.rows, batch.columns]
     return hidden
@@ -121,7 +125,8 @@ def _mask(model: PreTrainedModel, batch: Batch) -> Tensor:
     if batch.attention is None:
         return torch.ones_like(batch.input_ids)
     # in another precision each layer would cast it, and keep its own
-    return attention_mask(batch.attention, computed_in(model.device, model.dtype))
+    mask = attention_mask(batch.attention, computed_in(model.device, model.dtype))
+    return mask if batch.branches is None else carry(mask, batch.branches)
 
 
 def _by_token(

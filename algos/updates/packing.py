@@ -5,8 +5,9 @@ in its own sequence, and its position is the one it has there, so that log-proba
 gradients are those of separate rows. The G completions of a prompt share the prompt (as in Prefix
 Grouper, arXiv 2506.05433); where an agent's context is its running conversation, the completions of
 a turn are the beginnings of the next turn's, and a whole tree of turns is one row. It saves the
-matrix products of the shared tokens, and costs attention between branches that is computed and
-masked away: rows are as long as that pays.
+matrix products of the shared tokens. Where attention between branches is computed and masked away
+(`motet.algos.updates.branch_attention` says where it is not), it costs that: rows are as long as
+they pay.
 """
 
 import inspect
@@ -18,6 +19,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from motet.algos.updates.batch import Sample, num_shared
+from motet.algos.updates.branch_attention import (
+    NAME,
+    attention_mask,
+    branches_of,
+    branching,
+    carry,
+    computes_branches,
+)
 
 Row = tuple[Sample, ...]
 
@@ -26,18 +35,22 @@ _TRIAL_PROMPT = 6
 _TRIAL_LENGTH = 3
 
 
-def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[Row]:
+def pack(
+    samples: Sequence[Sample], hidden_size: int, max_tokens: int, *, branching: bool = False
+) -> list[Row]:
     """Put samples that begin alike into rows, as far as it saves time.
 
     A token costs 24 * hidden_size^2 floating-point operations of a layer's matrix products, and
     4 * hidden_size for each token it is compared with (Kaplan et al., arXiv 2001.08361, sec. 2.1,
-    with a feed-forward layer of four times the hidden size). A row of one sequence is compared
-    with what comes before only, one of several with all of the row.
+    with a feed-forward layer of four times the hidden size). In a row of one sequence it is
+    compared with what comes before only, in one of several with all of the row, or with all of its
+    own sequence where attention goes by branches.
 
     Args:
         samples: of one policy.
         hidden_size: of the model.
         max_tokens: most tokens of a row with more than one sequence.
+        branching: whether attention goes by branches.
 
     Returns:
         Rows of samples, each sample once, in the order of their token ids: neighbours share most.
@@ -52,12 +65,17 @@ def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[R
     cheapest, starts = [0.0], [0]
     for end in range(1, len(reads) + 1):
         best, begin, length = float("inf"), end, 0
+        compared_later = 0  # by the tokens of all but the first sequence, within their own
         for start in reversed(range(end)):
             # a row that begins one earlier: what the two share is no longer computed twice
             length += len(reads[start]) - (shared[start + 1] if start + 1 < end else 0)
             if start + 1 < end and (length > max_tokens or not shared[start + 1]):
                 break
-            compared = length**2 if start + 1 < end else length**2 / 2
+            if start + 1 < end:
+                later = len(reads[start + 1])
+                compared_later += (later - shared[start + 1]) * later
+            first = len(reads[start]) ** 2 / 2
+            compared = first + compared_later if branching or start + 1 == end else length**2
             cost = cheapest[start] + 6 * hidden_size * length + compared
             if cost < best:
                 best, begin = cost, start
@@ -68,20 +86,6 @@ def pack(samples: Sequence[Sample], hidden_size: int, max_tokens: int) -> list[R
         rows.append(tuple(itertools.chain.from_iterable(groups[starts[end] : end])))
         end = starts[end]
     return rows[::-1]
-
-
-def attention_mask(attention: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return who sees whom as a mask to add to attention scores.
-
-    Args:
-        attention: (R, L, L) True where a token (second axis) sees another.
-        dtype: of the mask, the model's.
-
-    Returns:
-        (R, 1, L, L) 0 where a token sees another, the lowest number elsewhere.
-    """
-    mask = torch.zeros(attention.shape, dtype=dtype, device=attention.device)
-    return mask.masked_fill_(~attention, torch.finfo(dtype).min).unsqueeze(1)
 
 
 def attention_window(model: PreTrainedModel) -> int | None:
@@ -103,7 +107,7 @@ def shares_prompts_exactly(model: PreTrainedModel) -> bool:
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return False
-    if model.config._attn_implementation not in ("sdpa", "eager"):
+    if model.config._attn_implementation not in ("sdpa", "eager", NAME):
         return False  # flash attention takes no mask of this form
     if getattr(model.config.get_text_config(), "window_size", None) is not None:
         return False  # GPT-Neo counts its window in columns, of whatever sequence
@@ -116,6 +120,11 @@ def shares_prompts_exactly(model: PreTrainedModel) -> bool:
     seen = torch.ones((1, count, count), dtype=torch.bool).tril()
     seen[0, -_TRIAL_LENGTH:, _TRIAL_PROMPT:-_TRIAL_LENGTH] = False
     mask = attention_mask(seen, model.dtype)
+    if computes_branches(model):
+        places = torch.arange(count)
+        second_path = torch.cat([places[:_TRIAL_PROMPT], places[-_TRIAL_LENGTH:]])
+        paths = [(places[:-_TRIAL_LENGTH], count - _TRIAL_LENGTH), (second_path, _TRIAL_LENGTH)]
+        carry(mask, branches_of(paths, count))
     together = _logits(model, ids, mask, positions)
     # another first completion, in the same row: nothing of it may reach the second, to the bit
     other = torch.cat([prompt, first.flip(1), second], dim=1)
@@ -135,11 +144,12 @@ def shares_prompts_exactly(model: PreTrainedModel) -> bool:
 
 def _logits(model: PreTrainedModel, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
     device = model.device
-    output = model(
-        input_ids=ids.to(device),
-        attention_mask=mask.to(device),
-        position_ids=positions.to(device),
-        use_cache=False,
-    )
+    with branching(model):
+        output = model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            position_ids=positions.to(device),
+            use_cache=False,
+        )
     logits: Tensor = output.logits[0].float()
     return logits

@@ -20,6 +20,7 @@ from motet.algos.config import LRSchedulerType, TrainerConfig
 from motet.algos.rollouts.rollout import Rollout
 from motet.algos.team import Policy
 from motet.algos.updates.batch import Batch, Sample, collate, micro_batches
+from motet.algos.updates.branch_attention import branching, computes_branches
 from motet.algos.updates.checkpointing import checkpointed, checkpointing_layers
 from motet.algos.updates.entropy import entropy_loss
 from motet.algos.updates.kl import kl_loss, token_kl
@@ -128,7 +129,8 @@ class PolicyUpdater:
         self.policy.model.eval()
         self.optimizer.zero_grad(set_to_none=True)
         totals: dict[str, float] = defaultdict(float)
-        with self.policy.activated(), checkpointed(self._layers):
+        model = self.policy.model
+        with self.policy.activated(), branching(model), checkpointed(self._layers):
             for name, agent_samples in samples.items():
                 generation = self.policy.agents[name].generation
                 for rows in self._micro_batches(agent_samples):
@@ -283,7 +285,7 @@ class PolicyUpdater:
         if not self._shares_prompts or (window is not None and longest > window):
             return [(sample,) for sample in samples]
         hidden_size: int = model.config.get_text_config().hidden_size
-        return pack(samples, hidden_size, self._budget)
+        return pack(samples, hidden_size, self._budget, branching=computes_branches(model))
 
     def _backward(self, batch: Batch, generation: GenerationConfig) -> dict[str, float]:
         """Add the gradient of a batch; return its share in the sums that `step` returns."""

@@ -74,7 +74,8 @@ def beside_full_weights() -> dict[str, Agent]:
 def head_and_all() -> dict[str, Agent]:
     base = tiny_agent()
     head = settings(target_modules=["lm_head", "q_proj"])
-    every = settings(target_modules="all-linear", use_rslora=True, r=2)
+    # scaled by more, logits are so large that float32 alone, the reference's too, is off by 1e-5
+    every = settings(target_modules="all-linear", use_rslora=True, r=2, lora_alpha=2)
     return {
         "agent_0": perturb(base.with_adapter("head", head), 0),
         "agent_1": perturb(base.with_adapter("all", every), 1),
@@ -122,7 +123,7 @@ CASES = {
     "near the base, in the return": {"num_turns": 2, "kl_coef": 0.3, "kl_in": "return"},
     "checkpointed": {"num_turns": 2, "gradient_checkpointing": True},
 }
-SCALING = {head_and_all: {"agent_0": 2.0, "agent_1": 6 / 2**0.5}}
+SCALING = {head_and_all: {"agent_0": 2.0, "agent_1": 2 / 2**0.5}}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from transformers import BloomConfig, GPTNeoConfig, Lfm2Config
 
 from motet.agents import Completion, GenerationConfig
-from motet.algos.updates.batch import Sample, collate, micro_batches, row_length
+from motet.algos.updates.batch import Sample, collate, micro_batches, num_shared, row_length
+from motet.algos.updates.branch_attention import attention_mask
 from motet.algos.updates.log_probs import completion_log_probs
 from motet.algos.updates.packing import (
-    attention_mask,
     attention_window,
     pack,
     shares_prompts_exactly,
@@ -42,12 +43,14 @@ SAMPLES = [
 ]
 
 
-def gradients(model, rows, generation):
+def gradients(model, rows, generation, *, by_branches=True):
     """Return summed log-probabilities by completion, and each weight's gradient."""
     model.zero_grad()
     sums = {}
     for batch_rows in micro_batches(rows, 64):
         batch = collate(batch_rows)
+        if not by_branches:
+            batch = replace(batch, branches=None)
         own = completion_log_probs(model, batch, generation)
         (own * batch.advantages).sum().backward()
         samples = [one for row in batch_rows for one in row]
@@ -59,15 +62,16 @@ def gradients(model, rows, generation):
 @pytest.mark.parametrize(
     "generation", [GenerationConfig(), GenerationConfig(temperature=0.6, top_k=20)]
 )
+@pytest.mark.parametrize("by_branches", [True, False], ids=["by branches", "by mask"])
 @pytest.mark.parametrize("family", SHARING)
-def test_sequences_in_one_row_are_those_apart(family, generation):
+def test_sequences_in_one_row_are_those_apart(family, by_branches, generation):
     model = model_of(SHARING[family]())
     assert shares_prompts_exactly(model)
     together = pack(SAMPLES, hidden_size=1_000, max_tokens=64)
     assert sorted(map(len, together)) == [2, 7]
     apart = [(one,) for one in SAMPLES]
     sums, gradient = gradients(model, apart, generation)
-    packed_sums, packed_gradient = gradients(model, together, generation)
+    packed_sums, packed_gradient = gradients(model, together, generation, by_branches=by_branches)
     assert packed_sums == pytest.approx(sums, rel=1e-5, abs=1e-5)
     for name, expected in gradient.items():
         error = float((packed_gradient[name] - expected).norm())
@@ -187,15 +191,25 @@ def test_rows_are_as_long_as_it_pays():
     assert [len(row) for row in pack(siblings, 5, 1_000)] == [1] * 8
     assert [len(row) for row in pack(siblings, 10, 1_000)] == [3, 3, 2]
     assert [len(row) for row in pack(siblings, 1_000, 50)] == [4, 4]
+    # by branches one alone is compared 20 * 20 / 2 times, and a further one 9 * 20 times
+    assert [len(row) for row in pack(siblings, 5, 1_000, branching=True)] == [8]
 
 
 @given(
     st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=9), min_size=1, max_size=7),
     st.integers(1, 4),
     st.integers(8, 40),
+    st.booleans(),
 )
-def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
+def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget, branching):
     samples = sorted((sample(ids[:1], ids[1:]) for ids in sequences), key=lambda one: one.read)
+
+    def compared(row):
+        reads = sorted({one.read for one in row})
+        if len(reads) > 1 and not branching:
+            return row_length(row) ** 2
+        later = ((len(b) - num_shared(a, b)) * len(b) for a, b in itertools.pairwise(reads))
+        return len(reads[0]) ** 2 / 2 + sum(later)
 
     def cost(rows):
         total = 0
@@ -203,7 +217,7 @@ def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
             length, alone = row_length(row), len({one.read for one in row}) == 1
             if not alone and (length > budget or len({one.read[0] for one in row}) > 1):
                 return math.inf
-            total += 6 * hidden_size * length + length**2 / (2 if alone else 1)
+            total += 6 * hidden_size * length + compared(row)
         return total
 
     def cuts(rest):
@@ -212,7 +226,7 @@ def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget):
         for end in range(1, len(rest) + 1):
             yield from ([rest[:end], *more] for more in cuts(rest[end:]))
 
-    found = pack(samples, hidden_size, budget)
+    found = pack(samples, hidden_size, budget, branching=branching)
     assert cost(found) == min(map(cost, cuts(samples)))
 
 
