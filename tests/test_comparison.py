@@ -353,7 +353,7 @@ def test_the_report_shows_the_numbers(tmp_path):
     assert "1,600 completions" in page
     assert "Machine: A CPU," in page
     assert "Commits: abc." in page
-    for name in ("learners-completions.png", "learners-seconds.png"):
+    for name in ("learners-completions.png", "learners-env-steps.png", "learners-seconds.png"):
         assert (tmp_path / name).stat().st_size > 10_000
         assert f"]({name})" in page
 

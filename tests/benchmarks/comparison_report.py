@@ -58,6 +58,7 @@ def write_report(results: Sequence[RunResult], folder: Path) -> None:
     numbers = "".join(result.to_line() + "\n" for result in results)
     (folder / NUMBERS).write_text(numbers, encoding="utf-8")
     save_picture(runs, folder / "learners-completions.png", COMPLETIONS)
+    save_picture(runs, folder / "learners-env-steps.png", ENV_STEPS)
     save_picture(runs, folder / "learners-seconds.png", SECONDS)
 
 
@@ -128,6 +129,8 @@ def report(runs: Runs) -> str:
             *cost_table(runs),
             "",
             "![Reward by completions](learners-completions.png)",
+            "",
+            "![Reward by env steps](learners-env-steps.png)",
             "",
             "![Reward by processor time](learners-seconds.png)",
             "",
@@ -235,6 +238,7 @@ class Axis:
 
 
 COMPLETIONS = Axis("completions sampled", lambda point: point.completions)
+ENV_STEPS = Axis("env steps: joint completions rewarded", lambda point: point.env_steps)
 SECONDS = Axis("processor seconds of training", lambda point: point.seconds)
 
 
