@@ -237,6 +237,13 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
             "comlrl half, 2 one by one",
         ],
     }
+    only = bench_peers.parse(["--targets"])
+    rows = [case for turns in (1, 2) for case in bench_peers.cases_of(only, "m", turns)]
+    assert [case.name for case in rows] == [
+        *("motet, 10 at once", "comlrl, 1 alone", "trl, 2 at once", "motet, 2 at once"),
+        *("motet, 4 at once", "comlrl, 1 alone", "motet LoRA, 4 at once", "motet half, 4 at once"),
+        "comlrl half, 2 one by one",
+    ]
     pocket = bench_peers.parse(["--model", "pocket", "--sides", "comlrl"])
     assert [case.name for case in bench_peers.cases_of(pocket, "m", 1)] == [
         "comlrl, 2 one by one",

@@ -29,6 +29,7 @@ says why in its row. Targets come last.
     make bench                           # SmolLM2-135M-Instruct; 20 to 40 minutes on 2 cores
     make bench ARGS="--model pocket"     # the embedded model of a million weights; minutes
     make bench ARGS="--repeats 3"        # three times as long, with medians and spreads
+    make bench ARGS="--targets"          # only the rows that targets are about
     make bench ARGS="--turns 1 --sides motet trl --json out/bench.json"
 """
 
@@ -85,6 +86,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, help="prompts of Motet's rollout, at most 10")
     parser.add_argument("--peer-prompts", type=int, help="prompts of all others, at most 10")
     parser.add_argument("--max-new-tokens", type=int, help="tokens of a completion, to try it out")
+    parser.add_argument("--targets", action="store_true", help="only rows that have a target")
     add_common_arguments(parser, repeats=1, threads=2)
     add_peers_argument(parser)
     args = parser.parse_args(argv)
@@ -136,8 +138,14 @@ def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
             case("motet", pairs, pairs, half_without_spread=True),
             case("comlrl", few["comlrl"] + few["comlrl"] % 2, 1, half_without_spread=True),
         ]
-    distinct = {case.name: case for case in cases}
+    distinct = {case.name: case for case in cases if not args.targets or has_target(case)}
     return [case for case in distinct.values() if case.side in args.sides]
+
+
+def has_target(case: Case) -> bool:
+    """Whether a target is about a row: Motet and TRL with all prompts at once, and CoMLRL."""
+    at_once = case.work.prompts_at_once == len(case.work.prompts)
+    return not case.work.bf16 and (case.side == "comlrl" or at_once)
 
 
 def compare(
