@@ -103,6 +103,12 @@ def newer_ones(folder: Path, checkpoint: Path, number: int) -> list[Path]:
     return [path for path in numbered(folder) if (_place(path) or here) > here]
 
 
+def has_reached(folder: Path, name: str) -> bool:
+    """Whether a folder has a checkpoint of this name, or one of a later place."""
+    newest = numbered(folder)[-1:]
+    return bool(newest) and (_place(newest[0]) or ()) >= (_place(folder / name) or ())
+
+
 def _place(path: Path) -> tuple[int, int] | None:
     """Return the rollouts and steps of a name, None of another one."""
     match = _NAME.fullmatch(path.name)

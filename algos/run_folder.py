@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from motet.agents import Agent
-from motet.algos.checkpoint_folder import BEST, FOLDER, CheckpointFolder, newer_ones
+from motet.algos.checkpoint_folder import BEST, FOLDER, CheckpointFolder, has_reached, newer_ones
 from motet.algos.earlier import set_aside, set_aside_some
 from motet.algos.rollouts.annotations import with_token_offsets
 from motet.algos.rollouts.rollout import Rollout
@@ -79,6 +79,10 @@ class RunFolder:
         """Write a checkpoint; see `CheckpointFolder.write`."""
         if self._path is not None:
             CheckpointFolder(self._path, self._limit).write(name, write)
+
+    def has_reached(self, name: str) -> bool:
+        """Whether there is a checkpoint of this name, or one of a later place."""
+        return self._path is not None and has_reached(self._path / FOLDER, name)
 
     def save_best(self, learner: Saved) -> None:
         """Write the checkpoint `best` and, in it, the models."""

@@ -310,7 +310,8 @@ class TrainingRun:
             self._half.num_steps += 1
             if every and self.progress.num_optimizer_steps % every == 0:
                 name = checkpoint_name(self.progress.rollouts_done, self._half.num_steps)
-                self._folder.save_checkpoint(name, self.checkpoint_to)
+                if not self._folder.has_reached(name):  # by the run that this one goes on from
+                    self._folder.save_checkpoint(name, self.checkpoint_to)
 
     def _save_rollout(self, number: int) -> None:
         """Write the rollout that was trained on, where it is the first, the last, or due."""

@@ -21,7 +21,13 @@ from tiny import letter_agent, matching_env
 from motet import algos
 from motet.algos import MAGRPOConfig, MAGRPOTrainer
 from motet.algos.checkpoint import FILE_NAME
-from motet.algos.checkpoint_folder import FOLDER, checkpoint_name, find_checkpoint, numbered
+from motet.algos.checkpoint_folder import (
+    FOLDER,
+    CheckpointFolder,
+    checkpoint_name,
+    find_checkpoint,
+    numbered,
+)
 from motet.envs import TextEnv
 
 NAMES = ("agent_0", "agent_1")
@@ -107,6 +113,25 @@ def test_what_was_sampled_is_not_sampled_again(tmp_path: Path) -> None:
     assert len(calls) == 2
     make(counted, output_dir=str(tmp_path)).train(resume_from=tmp_path)
     assert len(calls) == 4
+
+
+def test_steps_that_are_taken_again_are_not_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killing = Interrupting(rollout=2, steps=3)
+    with pytest.raises(KeyboardInterrupt):
+        make(output_dir=str(tmp_path), checkpoint_steps=1, callbacks=[killing]).train()
+    written: list[str] = []
+    write = CheckpointFolder.write
+
+    def noted(self: CheckpointFolder, name: str, function: Any) -> None:
+        written.append(name)
+        write(self, name, function)
+
+    monkeypatch.setattr(CheckpointFolder, "write", noted)
+    make(output_dir=str(tmp_path), checkpoint_steps=1).train(resume_from=tmp_path)
+    steps = [checkpoint_name(k, n) for k in range(1, 4) for n in range(1, 9)]
+    assert written == steps[3:]  # the third step of the second rollout was the last one
 
 
 class SavingBeforeTheUpdate(algos.Callback):
