@@ -110,7 +110,8 @@ def report(runs: Runs) -> str:
             "```",
             "",
             f"Machine: {'; '.join(machines)}, one core for each run, {hours:.1f} hours of it in "
-            f"all. Commits: {', '.join(commits)}.",
+            f"all. Commits: {', '.join(commits)}. Every run's numbers are in "
+            f"[{NUMBERS}]({NUMBERS}).",
             "",
             "## Reward after training",
             "",
