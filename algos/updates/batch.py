@@ -69,7 +69,8 @@ class Batch:
         attention: (R, L, L) True where a token (second axis) sees another: what comes before it in
             its own sequence, and itself. None where every row is one sequence, for which that is
             all that comes before it, whatever number of samples read it.
-        branches: what `attention` says, branch by branch; None where that is None.
+        branches: what `attention` says, branch by branch; None where that is None, and on other
+            devices than CPUs, which compute with masks.
         rows: (M,) row of each completion token, completion by completion.
         columns: (M,) column of the token before it, whose logits predict it.
         completion_ids: (B, T).
@@ -101,9 +102,11 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on another device."""
-        moved = {name: getattr(self, name) for name in self.__slots__}
+        moved = {name: getattr(self, name) for name in self.__slots__ if name != "branches"}
         return replace(
-            self, **{name: each.to(device) for name, each in moved.items() if each is not None}
+            self,
+            branches=self.branches if device.type == "cpu" else None,
+            **{name: each.to(device) for name, each in moved.items() if each is not None},
         )
 
 

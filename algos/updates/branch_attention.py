@@ -63,18 +63,6 @@ class Branches:
     parts: tuple[SideBySide, ...]
     found_at: Tensor
 
-    def to(self, device: torch.device) -> "Branches":
-        """Return them on another device."""
-        parts = tuple(
-            SideBySide(
-                part.asking.to(device),
-                part.seen.to(device),
-                None if part.attention is None else part.attention.to(device),
-            )
-            for part in self.parts
-        )
-        return Branches(parts, self.found_at.to(device))
-
 
 def branches_of(paths: Sequence[tuple[Tensor, int]], num_places: int) -> Branches:
     """Sort the branches of a batch into parts.

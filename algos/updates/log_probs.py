@@ -13,11 +13,7 @@ from motet.agents import GenerationConfig
 from motet.agents.distribution import token_log_probs, token_log_probs_and_entropies
 from motet.agents.precision import computed_in, precision
 from motet.algos.updates.batch import Batch
-from motet.algos.updates.branch_attention import (
-    attention_mask,
-    branching,
-    carry,
-)
+from motet.algos.updates.branch_attention import attention_mask, branching, carry
 from motet.algos.updates.head import (
     CHUNK_ROWS,
     has_plain_head,

@@ -36,7 +36,7 @@ _TRIAL_LENGTH = 3
 
 
 def pack(
-    samples: Sequence[Sample], hidden_size: int, max_tokens: int, *, branching: bool = False
+    samples: Sequence[Sample], hidden_size: int, max_tokens: int, *, by_branches: bool = False
 ) -> list[Row]:
     """Put samples that begin alike into rows, as far as it saves time.
 
@@ -50,7 +50,7 @@ def pack(
         samples: of one policy.
         hidden_size: of the model.
         max_tokens: most tokens of a row with more than one sequence.
-        branching: whether attention goes by branches.
+        by_branches: whether attention goes by branches.
 
     Returns:
         Rows of samples, each sample once, in the order of their token ids: neighbours share most.
@@ -75,7 +75,7 @@ def pack(
                 later = len(reads[start + 1])
                 compared_later += (later - shared[start + 1]) * later
             first = len(reads[start]) ** 2 / 2
-            compared = first + compared_later if branching or start + 1 == end else length**2
+            compared = first + compared_later if by_branches or start + 1 == end else length**2
             cost = cheapest[start] + 6 * hidden_size * length + compared
             if cost < best:
                 best, begin = cost, start

@@ -285,7 +285,7 @@ class PolicyUpdater:
         if not self._shares_prompts or (window is not None and longest > window):
             return [(sample,) for sample in samples]
         hidden_size: int = model.config.get_text_config().hidden_size
-        return pack(samples, hidden_size, self._budget, branching=computes_branches(model))
+        return pack(samples, hidden_size, self._budget, by_branches=computes_branches(model))
 
     def _backward(self, batch: Batch, generation: GenerationConfig) -> dict[str, float]:
         """Add the gradient of a batch; return its share in the sums that `step` returns."""

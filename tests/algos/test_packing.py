@@ -192,7 +192,7 @@ def test_rows_are_as_long_as_it_pays():
     assert [len(row) for row in pack(siblings, 10, 1_000)] == [3, 3, 2]
     assert [len(row) for row in pack(siblings, 1_000, 50)] == [4, 4]
     # by branches one alone is compared 20 * 20 / 2 times, and a further one 9 * 20 times
-    assert [len(row) for row in pack(siblings, 5, 1_000, branching=True)] == [8]
+    assert [len(row) for row in pack(siblings, 5, 1_000, by_branches=True)] == [8]
 
 
 @given(
@@ -201,12 +201,12 @@ def test_rows_are_as_long_as_it_pays():
     st.integers(8, 40),
     st.booleans(),
 )
-def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget, branching):
+def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget, by_branches):
     samples = sorted((sample(ids[:1], ids[1:]) for ids in sequences), key=lambda one: one.read)
 
     def compared(row):
         reads = sorted({one.read for one in row})
-        if len(reads) > 1 and not branching:
+        if len(reads) > 1 and not by_branches:
             return row_length(row) ** 2
         later = ((len(b) - num_shared(a, b)) * len(b) for a, b in itertools.pairwise(reads))
         return len(reads[0]) ** 2 / 2 + sum(later)
@@ -226,7 +226,7 @@ def test_the_cut_into_rows_is_the_cheapest(sequences, hidden_size, budget, branc
         for end in range(1, len(rest) + 1):
             yield from ([rest[:end], *more] for more in cuts(rest[end:]))
 
-    found = pack(samples, hidden_size, budget, branching=branching)
+    found = pack(samples, hidden_size, budget, by_branches=by_branches)
     assert cost(found) == min(map(cost, cuts(samples)))
 
 
