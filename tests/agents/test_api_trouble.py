@@ -1,5 +1,6 @@
 """What APIAgent does when its endpoint stalls, fails or is not there; and that no key shows."""
 
+import asyncio
 import email.utils
 import itertools
 import json
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -39,6 +41,7 @@ from motet.agents import (
     DeadlineExceededError,
     EndpointError,
 )
+from motet.agents.endpoints.apart import run_apart
 from motet.agents.endpoints.asking import drawn_wait
 
 QUICK = APILimits(backoff_s=0.01, max_backoff_s=2.0, max_retries=3, timeout_s=10.0)
@@ -385,6 +388,29 @@ def test_ctrl_c_insists_where_a_library_takes_it_for_its_own() -> None:
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=60)
     assert out.splitlines() == ["waiting", "waiting", "interrupted"]
+
+
+@pytest.mark.parametrize("before_it_starts", [True, False])
+def test_nothing_goes_on_after_an_interrupt_while_the_thread_starts(
+    monkeypatch: pytest.MonkeyPatch, before_it_starts: bool
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if not before_it_starts:
+            start(thread)
+        raise KeyboardInterrupt
+
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_apart(work)
+    while any(thread.name.startswith("motet-endpoint") for thread in threading.enumerate()):
+        assert time.monotonic() - begun < 20, "the work goes on"
+        time.sleep(0.01)
 
 
 def test_a_deadline_does_not_wait_for_the_name_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
