@@ -173,7 +173,7 @@ def test_targets_come_from_the_rows() -> None:
     targets = targets_by_name(
         [
             row_of("motet", 2.0, memory=90.0, prompts_at_once=10),
-            row_of("motet", 3.0, memory=95.0, prompts_at_once=2),
+            row_of("motet", 3.0, memory=60.0, prompts_at_once=2, one_policy=True),
             row_of("comlrl", 10.0, memory=100.0),
             row_of("trl", 6.0),
             row_of("trl", 4.2, memory=80.0, prompts_at_once=2),
@@ -190,9 +190,9 @@ def test_targets_come_from_the_rows() -> None:
         "times as fast as CoMLRL, two turns": (4.95, False),
         "times as fast as CoMLRL, two turns, LoRA": (9.9, True),
         "times as fast as CoMLRL, two turns, half without spread": (7.9, False),
-        "times as fast as TRL, 2 prompts at once": (pytest.approx(1.4), False),
+        "times as fast as TRL, one policy, 2 prompts at once": (pytest.approx(1.4), False),
         "peak memory below CoMLRL's, one turn": (90.0, True),
-        "peak memory below TRL's, one turn": (90.0, False),
+        "peak memory below TRL's, one policy": (60.0, True),
         "peak memory below CoMLRL's, two turns": (100.0, False),
         "share of the floor, update, one turn": (0.5, False),
         "share of the floor, update, two turns": (0.5, False),
@@ -225,7 +225,7 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
             "comlrl, 1 alone",
             "trl, 2 one by one",
             "trl, 2 at once",
-            "motet, 2 at once",
+            "motet one policy, 2 at once",
         ],
         2: [
             "motet, 4 at once",
@@ -240,7 +240,8 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
     only = bench_peers.parse(["--targets"])
     rows = [case for turns in (1, 2) for case in bench_peers.cases_of(only, "m", turns)]
     assert [case.name for case in rows] == [
-        *("motet, 10 at once", "comlrl, 1 alone", "trl, 2 at once", "motet, 2 at once"),
+        *("motet, 10 at once", "comlrl, 1 alone"),
+        *("trl, 2 at once", "motet one policy, 2 at once"),
         *("motet, 4 at once", "comlrl, 1 alone", "motet LoRA, 4 at once", "motet half, 4 at once"),
         "comlrl half, 2 one by one",
     ]
@@ -292,6 +293,7 @@ def test_repetitions_go_there_and_back() -> None:
         {"prompts_at_once": 1, "num_turns": 2},
         {"same_prompts": True, "num_turns": 2, "num_agents": 3},
         {"same_prompts": True, "num_agents": 1},
+        {"one_policy": True},
         {"lora": True},
         {"bf16": True},
         {"joint_mode": "cross", "same_prompts": True, "num_generations": 2, "num_turns": 2},
@@ -300,12 +302,13 @@ def test_repetitions_go_there_and_back() -> None:
 def test_motet_does_the_work(variant: dict[str, Any]) -> None:
     work = replace(WORK, model=str(pocket_path()), prompts=PROMPTS[:2], **variant)
     measured = do(work)
-    assert measured.new_tokens == work.num_agents * work.num_new_tokens
+    assert measured.num_agents == (1 if work.one_policy else work.num_agents)
+    assert measured.new_tokens == measured.num_agents * work.num_new_tokens
     assert measured.generation_s > 0
     assert measured.update_s > 0
     steps = work.num_turns * len(work.prompts) if work.prompts_at_once == 1 else 1
     assert measured.num_optimizer_steps == steps
-    nodes = work.num_agents * work.nodes_per_prompt * len(work.prompts)
+    nodes = measured.num_agents * work.nodes_per_prompt * len(work.prompts)
     prompt_length = measured.prompt_tokens / nodes
     unshared = nodes * work.num_generations * (prompt_length + work.max_new_tokens)
     assert measured.unshared_tokens == pytest.approx(unshared)

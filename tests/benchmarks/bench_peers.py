@@ -8,8 +8,10 @@ the fastest run to the slowest.
 
 | side       | what it is                                                                        |
 |------------|-----------------------------------------------------------------------------------|
-| motet      | with all prompts of a rollout at once, as one would use it; one by one, as the    |
-|            | peers go; and as many at once as TRL                                              |
+| motet      | with all prompts of a rollout at once, as one would use it; and one by one, as    |
+|            | the peers go                                                                      |
+| motet one  | at one turn, as TRL: one policy, whose seconds count twice, and as many prompts   |
+| policy     | at once                                                                           |
 | motet bf16 | the same in bfloat16, where the hardware has it                                   |
 | motet LoRA | at two turns, adapters of rank 16 on one base, one for each agent                 |
 | motet half | at two turns, where every second prompt's completions all earn the same           |
@@ -129,7 +131,7 @@ def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
         cases += [
             case("trl", few["trl"], 1),
             case("trl", few["trl"], few["trl"]),
-            case("motet", few["trl"], few["trl"]),  # as wide as TRL
+            case("motet", few["trl"], few["trl"], one_policy=True),
         ]
     else:
         pairs = width + width % 2  # half of them are to be without spread

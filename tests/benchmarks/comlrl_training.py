@@ -73,7 +73,7 @@ def do(work: Work) -> Measured:
 def make_trainer(
     trainer_class: type[_Trainer], work: Work, *, prompts_per_update: int = 1, epochs: int = 1
 ) -> _Trainer:
-    refuse(work, "lora", "bf16", "same_prompts", "history", "num_agents")
+    refuse(work, "lora", "bf16", "same_prompts", "one_policy", "history", "num_agents")
     torch.manual_seed(work.seed)
     return trainer_class(
         agents=[

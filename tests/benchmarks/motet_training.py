@@ -6,6 +6,7 @@ groups are trained on in as many steps as the peers take, one for each turn.
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from training_task import reward_of
@@ -32,6 +33,8 @@ class EndlessAgent(LMAgent):
 
 
 def do(work: Work) -> Measured:
+    if work.one_policy:
+        work = replace(work, num_agents=1)
     trainer = make_trainer(work)
     generation, update = Clock(work.device), Clock(work.device)
     new_tokens = prompt_tokens = unshared_tokens = 0
@@ -91,8 +94,10 @@ def make_trainer(work: Work, agent_class: type[LMAgent] = EndlessAgent) -> algos
 
 
 def make_env(work: Work) -> envs.TextEnv:
-    """Return the task: `story-length-ratio-v0`, or the one that gives every turn one prompt."""
+    """Return `story-length-ratio-v0`, or its prompts with a reward for any number of agents."""
     dataset = [{"prompt": prompt} for prompt in work.prompts]
+    if work.one_policy:
+        return envs.TextEnv(dataset=dataset, reward_func=checksum_reward, num_agents=1)
     if work.same_prompts:
         return envs.TextEnv(
             dataset=dataset,

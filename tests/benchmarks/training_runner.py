@@ -36,7 +36,12 @@ class Case:
     def name(self) -> str:
         """What the row is called."""
         work, count = self.work, len(self.work.prompts)
-        variants = {"LoRA": work.lora, "bf16": work.bf16, "half": work.half_without_spread}
+        variants = {
+            "LoRA": work.lora,
+            "bf16": work.bf16,
+            "half": work.half_without_spread,
+            "one policy": work.one_policy,
+        }
         what = " ".join([self.side, *(name for name, on in variants.items() if on)])
         at_once = work.prompts_at_once
         how = {1: "one by one", count: "at once"}.get(at_once, f"{at_once} at once")

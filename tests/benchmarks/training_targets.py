@@ -71,7 +71,11 @@ def widest(rows: Sequence[Row], turns: int, has: Callable[[Row], bool]) -> Row |
 
 
 def _plain(row: Row) -> bool:
-    return row.plain
+    return row.plain and not row.work.one_policy
+
+
+def _one_policy(row: Row) -> bool:
+    return row.plain and row.work.one_policy
 
 
 def _half(row: Row) -> bool:
@@ -95,24 +99,26 @@ def _faster(
 
 
 def _against_trl(rows: Sequence[Row]) -> Target:
-    """Compare with TRL where both have the same prompts at once."""
+    """Compare with TRL where both train one policy and have the same prompts at once."""
     theirs = [row for row in rows if row.side == "trl" and row.plain]
     peer = max(theirs, key=lambda row: row.work.prompts_at_once, default=None)
     at_once = None if peer is None else peer.work.prompts_at_once
-    row = widest(rows, 1, lambda row: row.plain and row.work.prompts_at_once == at_once)
+    row = widest(rows, 1, lambda row: _one_policy(row) and row.work.prompts_at_once == at_once)
     measured = None if row is None or peer is None else peer.total_s / row.total_s
-    name = f"times as fast as TRL, {at_once or 2} prompts at once"
+    name = f"times as fast as TRL, one policy, {at_once or 2} prompts at once"
     return Target(name, 1.5, measured, "x")
 
 
 def _memory(rows: Sequence[Row], turns: int, side: str) -> Target:
-    row = widest(rows, turns, _plain)
+    """Compare with a peer that holds as many policies: CoMLRL holds all, TRL one."""
+    row = widest(rows, turns, _plain if side == "comlrl" else _one_policy)
     theirs = [
         other.peak_memory_mib
         for other in rows
         if other.side == side and other.work.num_turns == turns and other.plain
     ]
-    name = f"peak memory below {'CoMLRL' if side == 'comlrl' else 'TRL'}'s, {_words(turns)}"
+    whose = {"comlrl": f"CoMLRL's, {_words(turns)}", "trl": "TRL's, one policy"}[side]
+    name = f"peak memory below {whose}"
     measured = None if row is None else row.peak_memory_mib
     return Target(name, min(theirs, default=None), measured, "MiB", at_most=True)
 

@@ -47,6 +47,8 @@ class Work:
         same_prompts: give each turn the prompt of the first instead of feedback, under another
             number, and a reward for any number of agents, so that nothing but the number of
             sequences varies.
+        one_policy: train one agent's weights at one turn, as TRL does; its seconds count once for
+            each agent.
         history: what an agent's context holds of earlier turns; see `LMAgent`.
         device: "cpu" or "cuda".
         learning_rate: AdamW's.
@@ -65,6 +67,7 @@ class Work:
     bf16: bool = False
     half_without_spread: bool = False
     same_prompts: bool = False
+    one_policy: bool = False
     history: Literal["none", "append"] = "none"
     device: Literal["cpu", "cuda"] = "cpu"
     learning_rate: float = 5e-6
