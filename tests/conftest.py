@@ -1,10 +1,20 @@
-"""What holds for all tests: draws that a test leaves unseeded do not depend on the tests before."""
+"""What holds for all tests: what draws does not depend on the tests before, or on the machine."""
 
 import random
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine fails no test by being slow.
+settings.register_profile(
+    "patient",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("patient")
 
 
 def _seed_everything() -> None:

@@ -21,7 +21,6 @@ from motet.algos import Node, Rollout
 REPEATABLE = settings(
     derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

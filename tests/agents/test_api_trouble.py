@@ -45,7 +45,7 @@ from motet.agents.endpoints.apart import run_apart
 from motet.agents.endpoints.asking import drawn_wait
 
 QUICK = APILimits(backoff_s=0.01, max_backoff_s=2.0, max_retries=3, timeout_s=10.0)
-IMPATIENT = replace(QUICK, timeout_s=0.5)
+IMPATIENT = replace(QUICK, timeout_s=1.0)
 STALL = stall(30)
 
 
@@ -113,18 +113,22 @@ def test_trouble_that_may_pass_is_tried_again(stub: OpenAIStub, trouble: object)
 )
 def test_a_stream_that_breaks_is_tried_again(stub: OpenAIStub, how: str, num_pieces: int) -> None:
     stub.plan(stream_broken(num_pieces, how))
-    limits = APILimits(backoff_s=0.01, idle_timeout_s=0.5, timeout_s=3.0)
+    begins = num_pieces > 0  # until a stream has begun the request's limit counts
+    limits = APILimits(
+        backoff_s=0.01,
+        idle_timeout_s=1.0 if begins else 25.0,
+        timeout_s=25.0 if begins or how != "stalls" else 3.0,
+    )
     begun = time.monotonic()
     assert ask(stub, stream=True, limits=limits) == "a|seed None|0"
     assert len(stub.requests) == 2
-    limit = 3.0 if num_pieces == 0 else 0.5  # until a stream has begun the request's limit counts
-    waited = time.monotonic() - begun
-    assert (limit <= waited < limit + 2.0) if how == "stalls" else waited < 2.5
+    limit = (1.0 if begins else 3.0) if how == "stalls" else 0.0
+    assert limit <= time.monotonic() - begun < 20
 
 
 def test_a_stream_that_only_forgets_to_end_is_complete(stub: OpenAIStub) -> None:
     stub.plan(stream_broken(5, "stalls"))  # all of it but the count of tokens
-    agent = APIAgent("m", base_url=stub.url, stream=True, limits=APILimits(idle_timeout_s=0.5))
+    agent = APIAgent("m", base_url=stub.url, stream=True, limits=APILimits(idle_timeout_s=1.0))
     assert agent.act(["a"])[0][0].text == "a|seed None|0"
     assert len(stub.requests) == 1
     assert agent.usage.num_estimated == 1
@@ -135,12 +139,12 @@ def test_the_endpoint_says_how_long_to_wait(stub: OpenAIStub, kind: str) -> None
     headers = {
         "seconds": {"Retry-After": "1"},
         "milliseconds": {"Retry-After-Ms": "900", "Retry-After": "soon"},
-        "date": {"Retry-After": email.utils.formatdate(time.time() + 2, usegmt=True)},
+        "date": {"Retry-After": email.utils.formatdate(time.time() + 3, usegmt=True)},
     }[kind]
     stub.plan(status(429, "slow down", headers))
-    ask(stub)
+    ask(stub, limits=replace(QUICK, max_backoff_s=4.0))
     first, second = stub.requests
-    assert 0.85 <= second.at - first.at < 4.0
+    assert 0.85 <= second.at - first.at < 20
 
 
 def test_waits_grow_and_are_not_all_the_same(stub: OpenAIStub) -> None:
@@ -149,7 +153,7 @@ def test_waits_grow_and_are_not_all_the_same(stub: OpenAIStub) -> None:
     ask(stub, limits=limits)
     waits = [after.at - before.at for before, after in itertools.pairwise(stub.requests)]
     for wait, longest in zip(waits, (0.1, 0.2, 0.4, 0.4), strict=True):
-        assert longest / 2 <= wait < longest + 1.0
+        assert longest / 2 <= wait < longest + 10
 
 
 def test_requests_that_failed_together_do_not_return_together() -> None:
@@ -164,7 +168,7 @@ def test_requests_that_failed_together_do_not_return_together() -> None:
     ("wait", "limits", "sentence"),
     [
         ("3600", QUICK, "left alone for 3600 seconds; ask later, or raise max_backoff_s=2"),
-        ("30", APILimits(deadline_s=4.0), "got 0 of 1 within deadline_s=4, and last status 429"),
+        ("60", APILimits(deadline_s=30.0), "got 0 of 1 within deadline_s=30, and last status 429"),
     ],
 )
 def test_a_wait_that_is_too_long_is_not_begun(
@@ -174,7 +178,7 @@ def test_a_wait_that_is_too_long_is_not_begun(
     begun = time.monotonic()
     with pytest.raises(EndpointError, match=sentence):
         ask(stub, limits=limits)
-    assert time.monotonic() - begun < 3.0
+    assert time.monotonic() - begun < 25
 
 
 # --- what is not ----------------------------------------------------------------------------------
@@ -280,7 +284,7 @@ def test_a_slow_endpoint_is_given_up(stub: OpenAIStub) -> None:
     with pytest.raises(EndpointError, match=r"none within timeout_s=0.3 seconds after 2 requests"):
         agent.act(["a"])
     assert (agent.usage.num_estimated, agent.usage.completion_tokens) == (2, 512)  # may be billed
-    assert 0.6 <= time.monotonic() - begun < 4.0
+    assert 0.6 <= time.monotonic() - begun < 25
 
 
 # --- what came before -----------------------------------------------------------------------------
@@ -293,11 +297,11 @@ def slow_last(body: dict) -> float:
 def test_a_deadline_ends_an_act_and_what_came_is_kept() -> None:
     with OpenAIStub(delay_s=slow_last) as stub:
         APIAgent("warm", base_url=stub.url).act(["warm"])
-        agent = APIAgent("m", base_url=stub.url, limits=APILimits(deadline_s=2.0))
+        agent = APIAgent("m", base_url=stub.url, limits=APILimits(deadline_s=4.0))
         begun = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match=r"got 4 of 6 within deadline_s=2") as e:
+        with pytest.raises(DeadlineExceededError, match=r"got 4 of 6 within deadline_s=4") as e:
             agent.act(["one", "last", "three"], 2, seed=0)
-        assert 2.0 <= time.monotonic() - begun < 5.0
+        assert 4.0 <= time.monotonic() - begun < 25
         assert [len(group) for group in e.value.completions] == [2, 0, 2]
         assert e.value.completions[2][1].text.startswith("three|")
         assert pickle.loads(pickle.dumps(e.value)).completions == e.value.completions
@@ -352,9 +356,9 @@ def test_ctrl_c_ends_an_act_at_once(tmp_path: Path) -> None:
             time.sleep(0.02)
         begun = time.monotonic()
         run.send_signal(signal.SIGINT)
-        out, _ = run.communicate(timeout=20)
+        out, _ = run.communicate(timeout=50)
         assert (out, run.returncode) == ("interrupted 8\n", 0)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 50
 
 
 STUBBORN = """
@@ -415,7 +419,7 @@ def test_nothing_goes_on_after_an_interrupt_while_the_thread_starts(
 
 def test_a_deadline_does_not_wait_for_the_name_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object, **__: object) -> None:
-        time.sleep(6)
+        time.sleep(12)
         raise socket.gaierror
 
     agent = APIAgent("m", base_url="http://nobody.invalid/v1", limits=APILimits(deadline_s=0.5))
@@ -423,7 +427,7 @@ def test_a_deadline_does_not_wait_for_the_name_of_a_host(monkeypatch: pytest.Mon
     begun = time.monotonic()
     with pytest.raises(DeadlineExceededError, match=r"got 0 of 1 within deadline_s=0\.5"):
         agent.act(["a"])
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 10
 
 
 # --- the key --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import END, byte_tokenizer, tiny_llama
 from transformers import (
@@ -137,7 +137,7 @@ def test_any_number_of_generations(num_generations: int) -> None:
         assert {completion.finish_reason for completion in plain[0]} == {"stop", "length"}
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10)
 @given(
     num_generations=st.integers(1, 3),
     max_new_tokens=st.integers(1, 14),

@@ -58,7 +58,7 @@ def test_golden_tree_of_two_turns() -> None:
     assert returns[1][1]["a"].tolist() == [3.0, 3.0]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     joint_mode=st.sampled_from(["aligned", "cross"]),
     num_generations=st.integers(1, 3),

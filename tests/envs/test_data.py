@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -381,7 +381,6 @@ def test_completions_may_be_named_like_a_column():
     eval_size=st.one_of(st.integers(1, 59), st.floats(0.01, 0.99)),
     seed=st.integers(0, 3),
 )
-@settings(deadline=None)
 def test_a_split_loses_and_repeats_nothing(num_rows, eval_size, seed):
     rows = [{"prompt": str(i)} for i in range(num_rows)]
     expected = eval_size if isinstance(eval_size, int) else -int(-num_rows * eval_size // 1)

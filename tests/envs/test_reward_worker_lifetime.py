@@ -197,7 +197,7 @@ def test_stuck_calls_do_not_keep_the_interpreter(kind, timeout_s, tmp_path):
     out, err = process.communicate(timeout=60)
     name, finished = out.split()
     assert name == ("ValueError" if timeout_s is None else "TimeoutError")
-    assert time.time() - float(finished) < 5
+    assert time.time() - float(finished) < 30
     assert (process.returncode, err) == (0, "")
 
 
@@ -220,18 +220,18 @@ def test_idle_workers_do_not_keep_the_interpreter(kind, tmp_path):
     out, err = process.communicate(timeout=60)
     reward, finished = out.split()
     assert reward == "2.0"
-    assert time.time() - float(finished) < 5
+    assert time.time() - float(finished) < 30
     assert (process.returncode, err) == (0, "")
 
 
 def test_ctrl_c_ends_the_workers_too(tmp_path):
     code = STUCK.format(kind="process", timeout_s=None, texts=["sleep 600", "sleep 600"])
     process = run_script(tmp_path, code)
-    eventually(lambda: len(worker_processes(process.pid)) == 2, 60)
+    eventually(lambda: len(worker_processes(process.pid)) == 2)
     workers = worker_processes(process.pid)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
     eventually(lambda: not any(map(alive, workers)))
 
@@ -239,11 +239,11 @@ def test_ctrl_c_ends_the_workers_too(tmp_path):
 def test_busy_processes_do_not_outlive_a_killed_parent(tmp_path):
     code = STUCK.format(kind="process", timeout_s=None, texts=["sleep 600", "sleep 600"])
     process = run_script(tmp_path, code)
-    eventually(lambda: len(worker_processes(process.pid)) == 2, 60)
+    eventually(lambda: len(worker_processes(process.pid)) == 2)
     workers = worker_processes(process.pid)
     time.sleep(1.0)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     eventually(lambda: not any(map(alive, workers)))
 
 

@@ -30,26 +30,26 @@ __all__ = ["nothing_is_left"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_over_its_limit_is_a_timeout_error(kind, tmp_path):
-    env = build(workers=RewardWorkers(2, kind, timeout_s=0.4))
+    env = build(workers=RewardWorkers(2, kind, timeout_s=2.0))
     assert score(env, ["fine", "sleep 0.05"]) == [(4.0, 4.0), (10.0, 10.0)]
     began = tmp_path / "began"
     start = time.monotonic()
     sentence = (
-        r"^Expected rewards from reward_func within 0.4 s, got none for row 1 at turn 1 with the "
+        r"^Expected rewards from reward_func within 2 s, got none for row 1 at turn 1 with the "
         rf"completions \('sleep 60', '{re.escape(str(began))}'\); make it faster, or raise "
         r"timeout_s of RewardWorkers\.$"
     )
     with pytest.raises(TimeoutError, match=sentence):
         score(env, ["fine", "sleep 60", "fine"], [0, 1, 0], ["", str(began), ""])
-    assert 0.4 <= time.monotonic() - start < 20
+    assert 2.0 <= time.monotonic() - start < 50
     if kind == "process":
         assert not alive(read_pid(began))
     assert score(env, ["fine"] * 4) == [(4.0, 4.0)] * 4  # as many workers as before
 
 
 def test_the_limit_is_each_call_s_own_and_a_queue_does_not_count():
-    env = build(workers=RewardWorkers(1, timeout_s=0.5))
-    assert score(env, ["sleep 0.2"] * 4) == [(9.0, 9.0)] * 4
+    env = build(workers=RewardWorkers(1, timeout_s=2.0))
+    assert score(env, ["sleep 0.8"] * 4) == [(9.0, 9.0)] * 4
 
 
 def test_a_limit_leaves_a_process_the_time_to_start():

@@ -44,7 +44,7 @@ def test_rewards_are_those_without_workers(kind, name):
         for workers in (None, RewardWorkers(2, kind))
     ]
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(joint=JOINT)
     def same(joint):
         results = []
@@ -89,19 +89,19 @@ def test_results_keep_their_order_whatever_the_order_they_finish_in(kind):
 
 
 def test_calls_run_side_by_side_on_as_many_threads_and_no_more():
-    together, most, lock = 0, 0, threading.Lock()
+    together, most, lock, three = 0, 0, threading.Lock(), threading.Barrier(3)
 
     def reward(first, second):
         nonlocal together, most
         with lock:
             together += 1
             most = max(most, together)
-        time.sleep(0.05)
+        three.wait(timeout=60)
         with lock:
             together -= 1
         return [1.0]
 
-    score(build(reward, workers=3), "abcdefgh")
+    score(build(reward, workers=3), "abcdefghi")
     assert most == 3
 
 
@@ -228,7 +228,7 @@ def test_after_a_failure_the_rest_is_given_up_and_the_step_can_be_repeated(kind,
         score(env, ["sleep 0.5", "raise", "fine"])
     with pytest.raises(ValueError, match="got nan"):
         score(env, ["nan", f"sleep {reward_functions.FOREVER_S}"], left=["", str(began)])
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 50
     if kind == "process":
         eventually(lambda: not began.exists() or not alive(int(began.read_text() or 0)))
     with pytest.raises(KeyError):

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.envs.data.row_sampler import RowSampler, StreamSampler, make_sampler
@@ -26,7 +26,6 @@ def taken(sampler, count):
 
 
 @given(size=sizes, block_size=block_sizes, seed=seeds)
-@settings(deadline=None)
 def test_every_row_of_a_stream_comes_once_per_pass_and_blocks_keep_their_order(
     size, block_size, seed
 ):
@@ -40,7 +39,6 @@ def test_every_row_of_a_stream_comes_once_per_pass_and_blocks_keep_their_order(
 
 
 @given(size=sizes, block_size=block_sizes, seed=seeds, steps=st.integers(0, 100))
-@settings(deadline=None)
 def test_snapshots_of_a_stream_replay_in_this_sampler_and_in_a_new_one(
     size, block_size, seed, steps
 ):
@@ -59,7 +57,6 @@ def test_snapshots_of_a_stream_replay_in_this_sampler_and_in_a_new_one(
 
 
 @given(size=sizes, block_size=block_sizes, steps=st.integers(0, 100))
-@settings(deadline=None)
 def test_a_stream_in_order_is_what_a_list_in_order_is(size, block_size, steps):
     stream = over_stream(size, block_size, shuffle=False)
     listed = RowSampler(size, shuffle=False)

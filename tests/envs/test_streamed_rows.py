@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 from datasets import Dataset, IterableDataset, load_dataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from motet.envs import StreamedRows, TextEnv
@@ -78,7 +78,6 @@ def answers(first, second, answer):
     cache_size=st.integers(1, 12),
     indices=st.lists(st.integers(0, 35), max_size=40),
 )
-@settings(deadline=None)
 def test_any_order_of_reads_gives_what_a_list_gives(size, cache_size, indices):
     rows = [{"prompt": str(i)} for i in range(size)]
     view = StreamedRows(rows, cache_size=cache_size)

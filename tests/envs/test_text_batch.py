@@ -63,7 +63,7 @@ def test_what_steps_in_batches(name, fast):
 
 
 @pytest.mark.parametrize("name", ENVS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_episodes_side_by_side_are_those_played_one_by_one(name, data):
     env = ENVS[name]()

@@ -83,7 +83,7 @@ def test_check_env_passes_around_another_env(stack):
 
 
 @every_stack
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_step_batch_equals_single_steps(stack, data):
     env = wrapped(stories(), stack)
