@@ -179,6 +179,8 @@ def test_targets_come_from_the_rows() -> None:
             row_of("trl", 4.2, memory=80.0, prompts_at_once=2),
             row_of("motet", 2.0, memory=100.0, num_turns=2),
             row_of("comlrl", 9.9, memory=100.0, num_turns=2),
+            row_of("motet", 0.5, num_turns=2, lora=True, bf16=True),
+            row_of("motet", 0.5, num_turns=2, half_without_spread=True, bf16=True),
             row_of("motet", 1.0, num_turns=2, lora=True),
             row_of("motet", 1.0, num_turns=2, half_without_spread=True),
             row_of("comlrl", 7.9, num_turns=2, half_without_spread=True),
@@ -233,7 +235,9 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
             "motet, 2 one by one",
             "comlrl, 1 alone",
             "motet LoRA, 4 at once",
+            "motet LoRA bf16, 4 at once",
             "motet half, 4 at once",
+            "motet bf16 half, 4 at once",
             "comlrl half, 2 one by one",
         ],
     }
@@ -244,6 +248,13 @@ def test_rows_have_names_of_their_own_and_what_the_comparison_needs() -> None:
         *("trl, 2 at once", "motet one policy, 2 at once"),
         *("motet, 4 at once", "comlrl, 1 alone", "motet LoRA, 4 at once", "motet half, 4 at once"),
         "comlrl half, 2 one by one",
+    ]
+    some = bench_peers.parse(["--rows", "bf16|LoRA"])
+    assert [case.name for case in bench_peers.cases_of(some, "m", 2)] == [
+        "motet bf16, 4 at once",
+        "motet LoRA, 4 at once",
+        "motet LoRA bf16, 4 at once",
+        "motet bf16 half, 4 at once",
     ]
     pocket = bench_peers.parse(["--model", "pocket", "--sides", "comlrl"])
     assert [case.name for case in bench_peers.cases_of(pocket, "m", 1)] == [
@@ -444,6 +455,8 @@ def test_each_shows_its_options(
         (bench_peers.parse, ["--prompts", "11"], "Expected prompts from 1 to 10, got 11."),
         (bench_peers.parse, ["--repeats", "0"], "Expected at least 1, got 0."),
         (bench_peers.parse, ["--max-new-tokens", "1"], "of at least 2, got 1."),
+        (bench_peers.parse, ["--rows", "("], "Expected a regular expression, got '(': missing ),"),
+        (bench_peers.parse, ["--rows", "bf61"], "found in the name of a row, got bf61."),
         (bench_learning.parse, ["--window", "0"], "Expected --window from 1 to"),
         (bench_learning.parse, ["--prompts-per-update", "3"], "of 1, 2, 5 or 10, got 3"),
         (bench_scaling.parse, ["--tokens", "0"], "Expected tokens of at least 2, got 0."),

@@ -32,10 +32,12 @@ says why in its row. Targets come last.
     make bench ARGS="--model pocket"     # the embedded model of a million weights; minutes
     make bench ARGS="--repeats 3"        # three times as long, with medians and spreads
     make bench ARGS="--targets"          # only the rows that targets are about
+    make bench ARGS="--turns 2 --rows 'bf16|comlrl'"
     make bench ARGS="--turns 1 --sides motet trl --json out/bench.json"
 """
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -89,6 +91,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peer-prompts", type=int, help="prompts of all others, at most 10")
     parser.add_argument("--max-new-tokens", type=int, help="tokens of a completion, to try it out")
     parser.add_argument("--targets", action="store_true", help="only rows that have a target")
+    parser.add_argument(
+        "--rows", type=expression, default=".", help="only rows whose names hold this expression"
+    )
     add_common_arguments(parser, repeats=1, threads=2)
     add_peers_argument(parser)
     args = parser.parse_args(argv)
@@ -98,7 +103,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"Expected {name} from 1 to {len(PROMPTS)}, got {value}.")
     if args.max_new_tokens is not None and args.max_new_tokens < 2:
         parser.error(f"Expected --max-new-tokens of at least 2, got {args.max_new_tokens}.")
+    if not any(cases_of(args, "", turns) for turns in args.turns):
+        parser.error(f"Expected --rows to be found in the name of a row, got {args.rows.pattern}.")
     return args
+
+
+def expression(text: str) -> re.Pattern[str]:
+    """Return a regular expression that was typed."""
+    try:
+        return re.compile(text)
+    except re.error as exc:
+        message = f"Expected a regular expression, got {text!r}: {exc}."
+        raise argparse.ArgumentTypeError(message) from exc
 
 
 def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
@@ -137,11 +153,14 @@ def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
         pairs = width + width % 2  # half of them are to be without spread
         cases += [
             case("motet", width, width, lora=True),
+            case("motet", width, width, lora=True, bf16=True),
             case("motet", pairs, pairs, half_without_spread=True),
+            case("motet", pairs, pairs, half_without_spread=True, bf16=True),
             case("comlrl", few["comlrl"] + few["comlrl"] % 2, 1, half_without_spread=True),
         ]
     distinct = {case.name: case for case in cases if not args.targets or has_target(case)}
-    return [case for case in distinct.values() if case.side in args.sides]
+    wanted = [case for case in distinct.values() if case.side in args.sides]
+    return [case for case in wanted if args.rows.search(case.name)]
 
 
 def has_target(case: Case) -> bool:

@@ -46,7 +46,7 @@ def training_targets(rows: Sequence[Row]) -> list[Target]:
     """
     return [
         *(_speed(rows, turns) for turns in (1, 2)),
-        _faster(rows, "CoMLRL, two turns, LoRA", 8, 2, lambda row: row.work.lora),
+        _faster(rows, "CoMLRL, two turns, LoRA", 8, 2, _lora),
         _faster(rows, "CoMLRL, two turns, half without spread", 8, 2, _half),
         _against_trl(rows),
         *(_memory(rows, turns, side) for turns, side in ((1, "comlrl"), (1, "trl"), (2, "comlrl"))),
@@ -78,8 +78,12 @@ def _one_policy(row: Row) -> bool:
     return row.plain and row.work.one_policy
 
 
+def _lora(row: Row) -> bool:
+    return row.work.lora and not row.work.bf16
+
+
 def _half(row: Row) -> bool:
-    return row.work.half_without_spread
+    return row.work.half_without_spread and not row.work.bf16
 
 
 def _words(turns: int) -> str:
