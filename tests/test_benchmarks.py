@@ -457,6 +457,11 @@ def test_each_shows_its_options(
         (bench_peers.parse, ["--max-new-tokens", "1"], "of at least 2, got 1."),
         (bench_peers.parse, ["--rows", "("], "Expected a regular expression, got '(': missing ),"),
         (bench_peers.parse, ["--rows", "bf61"], "found in the name of a row, got bf61."),
+        (
+            bench_peers.parse,
+            ["--turns", "2", "--sides", "trl"],
+            "Expected --sides that take part at --turns 2, got trl.",
+        ),
         (bench_learning.parse, ["--window", "0"], "Expected --window from 1 to"),
         (bench_learning.parse, ["--prompts-per-update", "3"], "of 1, 2, 5 or 10, got 3"),
         (bench_scaling.parse, ["--tokens", "0"], "Expected tokens of at least 2, got 0."),

@@ -57,4 +57,4 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
             with contextlib.suppress(RuntimeError):  # it has ended in between
                 loop.call_soon_threadsafe(cancel)
             wait([future], timeout=1.0)
-        loop.close()
+        loop.close()  # which nobody else does where it has not begun

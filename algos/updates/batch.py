@@ -69,8 +69,8 @@ class Batch:
         attention: (R, L, L) True where a token (second axis) sees another: what comes before it in
             its own sequence, and itself. None where every row is one sequence, for which that is
             all that comes before it, whatever number of samples read it.
-        branches: what `attention` says, branch by branch; None where that is None, and on other
-            devices than CPUs, which compute with masks.
+        branches: what `attention` says, branch by branch; None where that is None, and for models
+            that compute with masks, as all do on other devices than CPUs.
         rows: (M,) row of each completion token, completion by completion.
         columns: (M,) column of the token before it, whose logits predict it.
         completion_ids: (B, T).
@@ -101,11 +101,13 @@ class Batch:
         return int(self.lengths.sum())
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on another device."""
+        """Return the batch on another device, itself where it is there."""
+        if self.input_ids.device == device:
+            return self
         moved = {name: getattr(self, name) for name in self.__slots__ if name != "branches"}
         return replace(
             self,
-            branches=self.branches if device.type == "cpu" else None,
+            branches=None,  # which only CPUs heed
             **{name: each.to(device) for name, each in moved.items() if each is not None},
         )
 
@@ -226,11 +228,15 @@ def num_shared(first: Sequence[int], second: Sequence[int]) -> int:
     return next(i for i in range(shortest) if first[i] != second[i])
 
 
-def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
+def collate(rows: Sequence[Sequence[Sample]], *, by_branches: bool = True) -> Batch:
     """Make a batch of rows of samples.
 
     A sample shares with the one before it in its row the tokens that both begin with. Where the
     samples of a row come in the order of their ids, each distinct beginning is in the row once.
+
+    Args:
+        rows: samples that share their beginnings, by row.
+        by_branches: whether to lay out branches, for a model that heeds them.
     """
     samples = [sample for row in rows for sample in row]
     lengths = [row_length(row) for row in rows]
@@ -264,7 +270,7 @@ def collate(rows: Sequence[Sequence[Sample]]) -> Batch:
         position_ids=position_ids,
         lengths=torch.tensor(lengths),
         attention=attention,
-        branches=branches_of(branches, input_ids.numel()) if shares else None,
+        branches=branches_of(branches, input_ids.numel()) if shares and by_branches else None,
         rows=torch.repeat_interleave(
             torch.tensor([i for i, row in enumerate(rows) for _ in row]),
             torch.tensor([len(each) for each in columns]),

@@ -11,6 +11,7 @@ from motet.agents import Completion, GenerationConfig
 from motet.agents.adapters import without_adapters
 from motet.algos.team import Policy
 from motet.algos.updates.batch import Batch, Sample, collate
+from motet.algos.updates.branch_attention import computes_branches
 from motet.algos.updates.kl import KLEstimator, token_kl
 from motet.algos.updates.log_probs import completion_log_probs
 
@@ -75,7 +76,8 @@ class ReferencePolicy:
         """
         kl: dict[Completion, float] = {}
         for rows in batches:
-            batch = collate(rows).to(self._model.device)
+            batch = collate(rows, by_branches=computes_branches(self._model))
+            batch = batch.to(self._model.device)
             reference = self.log_probs(batch, generation)
             sums = token_kl(batch.old_log_probs, reference, batch.mask, estimator).sum(-1)
             if not bool(sums.isfinite().all()):

@@ -134,7 +134,8 @@ class PolicyUpdater:
             for name, agent_samples in samples.items():
                 generation = self.policy.agents[name].generation
                 for rows in self._micro_batches(agent_samples):
-                    for key, value in self._backward(collate(rows), generation).items():
+                    batch = collate(rows, by_branches=computes_branches(model))
+                    for key, value in self._backward(batch, generation).items():
                         totals[key] += value
         norm = self._clip()
         if not torch.isfinite(norm):
@@ -196,11 +197,12 @@ class PolicyUpdater:
         by_agent: dict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             by_agent[sample.agent].append(sample)
+        model = self.policy.model
         with self.policy.activated():
             for name, own in by_agent.items():
                 generation = self.policy.agents[name].generation
                 for rows in self._micro_batches(own):
-                    batch = collate(rows).to(self.policy.model.device)
+                    batch = collate(rows, by_branches=computes_branches(model)).to(model.device)
                     in_order = [sample for row in rows for sample in row]
                     lengths = [len(sample.completion.completion_ids) for sample in in_order]
                     parts = torch.split(of_batch(batch, generation).cpu(), lengths)

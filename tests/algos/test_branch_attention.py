@@ -46,6 +46,7 @@ def test_branches_by_hand():
     ]
     assert batch.to(torch.device("cpu")).branches is batch.branches
     assert batch.to(torch.device("meta")).branches is None, "others compute with masks"
+    assert collate([TREE], by_branches=False).branches is None
     found_at = batch.branches.found_at.unflatten(0, (2, 9)).tolist()
     assert found_at == [[5, 6, 7, 8, 9, 10, 11, 12, 13], [0, 1, 0, 0, 0, 0, 0, 0, 0]]
 

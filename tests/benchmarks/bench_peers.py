@@ -10,11 +10,11 @@ the fastest run to the slowest.
 |------------|-----------------------------------------------------------------------------------|
 | motet      | with all prompts of a rollout at once, as one would use it; and one by one, as    |
 |            | the peers go                                                                      |
+| motet bf16 | with all prompts at once in bfloat16, where the hardware has it                   |
 | motet one  | at one turn, as TRL: one policy, whose seconds count twice, and as many prompts   |
 | policy     | at once                                                                           |
-| motet bf16 | the same in bfloat16, where the hardware has it                                   |
-| motet LoRA | at two turns, adapters of rank 16 on one base, one for each agent                 |
-| motet half | at two turns, where every second prompt's completions all earn the same           |
+| motet LoRA | at two turns, adapters of rank 16 on one base, one for each agent; bf16 as well   |
+| motet half | at two turns, where every second prompt's completions all earn the same; bf16 too |
 | comlrl     | 1.4.3, its MAGRPOTrainer, which takes prompts one by one and trains all weights:  |
 |            | it has no LoRA; "half" is as above, and it trains on these groups all the same    |
 | trl        | 1.16.0, its GRPOTrainer, at one turn, one by one and all at once: it trains one   |
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     about = print_about(args)
     model = model_folder(args.model)
-    compare(args, about, [cases_of(args, model, turns) for turns in args.turns])
+    compare(args, about, list(filter(None, (cases_of(args, model, turns) for turns in args.turns))))
     return 0
 
 
@@ -103,7 +103,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"Expected {name} from 1 to {len(PROMPTS)}, got {value}.")
     if args.max_new_tokens is not None and args.max_new_tokens < 2:
         parser.error(f"Expected --max-new-tokens of at least 2, got {args.max_new_tokens}.")
-    if not any(cases_of(args, "", turns) for turns in args.turns):
+    names = [case.name for turns in args.turns for case in all_cases(args, "", turns)]
+    if not names:
+        sides, turns = (" ".join(map(str, each)) for each in (args.sides, args.turns))
+        parser.error(f"Expected --sides that take part at --turns {turns}, got {sides}.")
+    if not any(map(args.rows.search, names)):
         parser.error(f"Expected --rows to be found in the name of a row, got {args.rows.pattern}.")
     return args
 
@@ -118,7 +122,12 @@ def expression(text: str) -> re.Pattern[str]:
 
 
 def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
-    """Return the rows for one number of turns."""
+    """Return the rows for one number of turns that were asked for."""
+    return [case for case in all_cases(args, model, turns) if args.rows.search(case.name)]
+
+
+def all_cases(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
+    """Return the rows for one number of turns, whatever they are called."""
     generations, new_tokens = SETTINGS[turns]
 
     def case(side: str, count: int, at_once: int, **variant: bool) -> Case:
@@ -159,8 +168,7 @@ def cases_of(args: argparse.Namespace, model: str, turns: int) -> list[Case]:
             case("comlrl", few["comlrl"] + few["comlrl"] % 2, 1, half_without_spread=True),
         ]
     distinct = {case.name: case for case in cases if not args.targets or has_target(case)}
-    wanted = [case for case in distinct.values() if case.side in args.sides]
-    return [case for case in wanted if args.rows.search(case.name)]
+    return [case for case in distinct.values() if case.side in args.sides]
 
 
 def has_target(case: Case) -> bool:

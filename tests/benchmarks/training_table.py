@@ -67,8 +67,7 @@ class Row:
     @property
     def plain(self) -> bool:
         """Whether all weights are trained, in float32, on groups that all have spread."""
-        work = self.work
-        return not (work.lora or work.bf16 or work.half_without_spread)
+        return not (self.work.lora or self.work.bf16 or self.work.half_without_spread)
 
 
 def summarise(name: str, side: str, work: Work, runs: Sequence[Run]) -> Row | str:

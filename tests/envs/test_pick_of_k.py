@@ -122,9 +122,9 @@ def test_texts_that_share_words_or_characters_are_near():
 
 def test_a_long_text_is_fast():
     texts = ["word " * 20_000, "x" * 100_000, " ".join(map(str, range(17_000)))]
-    start = time.perf_counter()
+    start = time.process_time()  # whatever else the machine does
     HashingEncoder()(texts)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 2
 
 
 def test_the_encoder_refuses_what_is_no_list_of_texts():
